@@ -441,7 +441,8 @@ struct ib_soft_portcap {
     struct ib_soft_header h;
     uint8_t flags;
 };
-BUILD_ASSERT_DECL(sizeof(struct ib_soft_portcap) == 5);
+#define IB_SOFT_PORTCAP_LEN 5   /* On the wire; the struct has padding. */
+BUILD_ASSERT_DECL(offsetof(struct ib_soft_portcap, flags) == 4);
 
 /* Largest message: a packet. */
 #define IB_SOFT_MSG_MAX (4 + IB_UD_PACKET_MAX)
