@@ -1,0 +1,200 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef IPOIB_NEIGH_H
+#define IPOIB_NEIGH_H 1
+
+/* Neighbours: the IPoIB nodes of a partition.
+ *
+ * A neighbour is its 20-byte address without the flags.  On the bridge it
+ * appears under its stand-in MAC.  What the data path reads of a neighbour is
+ * one cache line, 'struct ipoib_neigh_fast', in an array that is indexed by
+ * slot; everything else is in 'struct ipoib_neigh', which only the writer
+ * sees.
+ *
+ * Thread-safety: one writer (the control thread, with the HCA's mutex).  The
+ * functions that are marked "reader" may run at the same time on any thread
+ * that is an RCU reader; a slot that a reader has found stays its own until
+ * it quiesces, also if the neighbour goes. */
+
+#include <netinet/in.h>
+#include <infiniband/verbs.h>
+#include "ipoib-packet.h"
+#include "ipoib-table.h"
+#include "openvswitch/hmap.h"
+#include "openvswitch/list.h"
+#include "ovs-atomic.h"
+#include "util.h"
+
+/* What the data path reads.  Written by the writer only, but for 'used'. */
+struct ipoib_neigh_fast {
+    ATOMIC(struct ibv_ah *) ah; /* NULL: no path yet.  Acquire to read. */
+    uint64_t mac;               /* Stand-in MAC, as eth_addr_to_uint64(). */
+    struct ib_gid gid;
+    uint32_t qpn;
+    atomic_uint32_t used;       /* time_now() of the last packet either way,
+                                 * by whoever forwards it. */
+    uint16_t mtu;               /* Largest IP packet that the path takes. */
+    uint8_t pad[64 - 8 - 8 - 16 - 4 - 4 - 2];
+};
+BUILD_ASSERT_DECL(sizeof(struct ipoib_neigh_fast) == CACHE_LINE_SIZE);
+
+/* An IP address of a neighbour.  IPv4 addresses are v4-mapped. */
+struct ipoib_neigh_ip {
+    struct hmap_node by_ip;     /* In ipoib_neigh_table. */
+    struct ovs_list node;       /* In ipoib_neigh 'ips', latest first. */
+    struct ipoib_neigh *neigh;
+    struct in6_addr ip;
+    long long int seen;         /* Last announced, time_msec(). */
+};
+
+/* A stand-in MAC that the neighbour had under an earlier QPN. */
+struct ipoib_neigh_alias {
+    struct ovs_list node;       /* In ipoib_neigh 'aliases'. */
+    struct eth_addr mac;
+    long long int until;        /* time_msec() at which it goes. */
+};
+
+struct ipoib_neigh {
+    struct hmap_node by_addr;   /* In ipoib_neigh_table. */
+    struct ovs_list lru;        /* In ipoib_neigh_table, oldest first. */
+    uint32_t slot;
+    struct ipoib_addr addr;     /* Flags 0. */
+    struct eth_addr mac;        /* Stand-in MAC. */
+    unsigned int attempt;       /* See ipoib_standin_mac(). */
+    uint16_t lid;               /* SLID of the last ARP or ND, 0: unknown. */
+    bool is_router;             /* Sent an RA, or an NA with the R flag. */
+    struct ovs_list ips;        /* Of struct ipoib_neigh_ip. */
+    size_t n_ips;
+    struct ovs_list aliases;    /* Of struct ipoib_neigh_alias. */
+    long long int created;      /* time_msec(). */
+    long long int confirmed;    /* Last ARP or ND from it, time_msec(). */
+
+    /* For the owner of the table; 0 in a new neighbour. */
+    void *path;
+    struct ovs_list wait;       /* Packets that wait for the path. */
+    size_t n_wait;
+};
+
+struct ipoib_neigh_table;
+
+/* What the owner is told of; called within the writer's functions. */
+struct ipoib_neigh_ops {
+    /* 'neigh' is about to go: release 'path' and 'wait'. */
+    void (*removed)(void *aux, struct ipoib_neigh *);
+};
+
+/* A table for at most 'max' neighbours of partition 'pkey' (host byte
+ * order). */
+struct ipoib_neigh_table *
+ipoib_neigh_table_create(uint16_t pkey, size_t max,
+                         const struct ipoib_neigh_ops *, void *aux);
+void ipoib_neigh_table_destroy(struct ipoib_neigh_table *);
+/* Least recently used ones go if there are more. */
+void ipoib_neigh_table_set_max(struct ipoib_neigh_table *, size_t max);
+size_t ipoib_neigh_table_count(const struct ipoib_neigh_table *);
+
+/* What ipoib_neigh_learn() found, a set of bits. */
+enum {
+    IPOIB_NEIGH_NEW      = 1 << 0, /* The neighbour was not known. */
+    IPOIB_NEIGH_NEW_IP   = 1 << 1, /* The address was not known. */
+    IPOIB_NEIGH_MOVED_IP = 1 << 2, /* It was another neighbour's. */
+    IPOIB_NEIGH_REBORN   = 1 << 3, /* The same GUID and IP with another QPN:
+                                    * the old stand-in MAC is an alias now. */
+    IPOIB_NEIGH_NEW_LID  = 1 << 4, /* 'slid' differs from the last one. */
+};
+
+/* Learns, at time 'now' (time_msec()), that 'addr' (a station's) lives, has
+ * 'ip' (NULL or the unspecified address: nothing is said of an IP) and was
+ * heard from 'slid' (0: unknown).  Makes the neighbour if there is none, and
+ * evicts the least recently used one if the table is full.  A neighbour keeps
+ * at most 64 addresses: the oldest goes.  The result is valid until the next
+ * call of a writer's function.  '*changes' gets the bits above. */
+struct ipoib_neigh *ipoib_neigh_learn(struct ipoib_neigh_table *,
+                                      const struct ipoib_addr *addr,
+                                      const struct in6_addr *ip,
+                                      uint16_t slid, long long int now,
+                                      unsigned int *changes);
+
+/* Writer's look-ups; NULL if there is none. */
+struct ipoib_neigh *ipoib_neigh_find(const struct ipoib_neigh_table *,
+                                     const struct ipoib_addr *);
+struct ipoib_neigh *ipoib_neigh_find_ip(const struct ipoib_neigh_table *,
+                                        const struct in6_addr *);
+/* By stand-in MAC or alias. */
+struct ipoib_neigh *ipoib_neigh_find_mac(const struct ipoib_neigh_table *,
+                                         struct eth_addr);
+struct ipoib_neigh *ipoib_neigh_of_slot(const struct ipoib_neigh_table *,
+                                        uint32_t slot);
+
+void ipoib_neigh_remove(struct ipoib_neigh_table *, struct ipoib_neigh *);
+size_t ipoib_neigh_flush(struct ipoib_neigh_table *); /* How many went. */
+
+/* Publishes the path of 'neigh': readers see 'ah' (NULL: no more) and 'mtu'
+ * from now on.  The caller destroys the old AH after an RCU grace period. */
+void ipoib_neigh_set_ah(struct ipoib_neigh_table *, struct ipoib_neigh *,
+                        struct ibv_ah *ah, uint16_t mtu);
+
+/* Ages at most 'budget' neighbours, going round the table from call to call:
+ * removes those that neither sent nor were sent anything for 'idle' ms.
+ * Returns the number removed. */
+size_t ipoib_neigh_age(struct ipoib_neigh_table *, long long int now,
+                       long long int idle, size_t budget);
+
+/* Calls 'cb' for at most 'budget' neighbours from position '*pos' (0 at
+ * first) on, and updates '*pos'; returns false at the end. */
+bool ipoib_neigh_walk(const struct ipoib_neigh_table *, size_t *pos,
+                      size_t budget,
+                      void (*cb)(struct ipoib_neigh *, void *aux), void *aux);
+/* time_msec() of the last packet, at a resolution of a second. */
+long long int ipoib_neigh_used(const struct ipoib_neigh_table *,
+                               const struct ipoib_neigh *);
+
+/* Readers.  Slots are IPOIB_SLOT_NONE where nothing is found. */
+static inline uint64_t
+ipoib_neigh_lid_key(uint16_t lid, uint32_t qpn)
+{
+    return (UINT64_C(1) << 63) | ((uint64_t) lid << 24) | qpn;
+}
+struct ipoib_neigh_fast *ipoib_neigh_fast(const struct ipoib_neigh_table *,
+                                          uint32_t slot);
+/* By stand-in MAC or alias, as eth_addr_to_uint64(). */
+void ipoib_neigh_by_mac(const struct ipoib_neigh_table *,
+                        const uint64_t macs[], size_t n, uint32_t slots[]);
+/* By ipoib_neigh_lid_key() of the base LID (path bits 0).  A pair that belongs
+ * to more than one neighbour (virtual ports share LIDs) is not found. */
+void ipoib_neigh_by_lid(const struct ipoib_neigh_table *,
+                        const uint64_t keys[], size_t n, uint32_t slots[]);
+uint32_t ipoib_neigh_by_gid(const struct ipoib_neigh_table *,
+                            const struct ib_gid *, uint32_t qpn);
+uint32_t ipoib_neigh_by_ip(const struct ipoib_neigh_table *,
+                           const struct in6_addr *);
+/* The only neighbour of a LID, whatever its QPN; NONE if there are several. */
+uint32_t ipoib_neigh_by_lid_alone(const struct ipoib_neigh_table *,
+                                  uint16_t lid);
+
+/* Notes that slot's neighbour was used in second 'now' (time_now()).  Writes
+ * at most once a second. */
+static inline void
+ipoib_neigh_mark_used(struct ipoib_neigh_fast *fast, uint32_t now)
+{
+    uint32_t used;
+
+    atomic_read_relaxed(&fast->used, &used);
+    if (OVS_UNLIKELY(used != now)) {
+        atomic_store_relaxed(&fast->used, now);
+    }
+}
+
+#endif /* ipoib-neigh.h */

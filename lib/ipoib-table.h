@@ -1,0 +1,57 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef IPOIB_TABLE_H
+#define IPOIB_TABLE_H 1
+
+/* A map from 64-bit keys to 32-bit slot numbers, for the data path.
+ *
+ * Neighbours, hosts, their addresses and groups live in arrays of slots; what
+ * differs is the key under which a slot is found.  This map is the one that
+ * all of them use: open buckets of 8 entries, one cache line of tags and slots
+ * each, looked up in batches with prefetch.
+ *
+ * Thread-safety: one writer at a time; any number of readers, which take no
+ * lock and may be in the middle of a look-up while the writer inserts,
+ * removes or grows the map (a reader sees an entry or does not; it never sees
+ * a slot that was never inserted under that key).  Memory that readers may
+ * see is freed by ovsrcu_postpone(), so that readers must be RCU readers. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define IPOIB_SLOT_NONE UINT32_MAX
+
+struct ipoib_table;
+
+/* A map that is made for 'n' entries and grows by itself. */
+struct ipoib_table *ipoib_table_create(size_t n);
+void ipoib_table_destroy(struct ipoib_table *);
+
+/* Writer.  'key' must not be 0.  A key is in the map at most once: insert
+ * replaces.  remove() returns the slot, or IPOIB_SLOT_NONE. */
+void ipoib_table_insert(struct ipoib_table *, uint64_t key, uint32_t slot);
+uint32_t ipoib_table_remove(struct ipoib_table *, uint64_t key);
+size_t ipoib_table_count(const struct ipoib_table *);
+size_t ipoib_table_memory(const struct ipoib_table *); /* Bytes. */
+
+/* Readers.  A key of 0 is never found. */
+uint32_t ipoib_table_lookup(const struct ipoib_table *, uint64_t key);
+/* Looks up 'n' keys (any number) into 'slots'. */
+void ipoib_table_lookup_batch(const struct ipoib_table *,
+                              const uint64_t keys[], size_t n,
+                              uint32_t slots[]);
+
+#endif /* ipoib-table.h */
