@@ -1,0 +1,109 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef IPOIB_MSGQ_H
+#define IPOIB_MSGQ_H 1
+
+/* Bounded rings of messages between a thread of the data path and the control
+ * thread: one producer, one consumer, no lock.
+ *
+ * From a queue to the control thread go packets that teach something or that
+ * cannot be sent yet; back to a receive queue go packets that rxq_recv is to
+ * deliver. */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "ipoib-wire.h"
+#include "ovs-atomic.h"
+#include "util.h"
+
+struct dp_packet;
+
+enum ipoib_msg_type {
+    /* Received.  The packet begins with the IPoIB header. */
+    IPOIB_MSG_RX_ARP,           /* ARP or RARP. */
+    IPOIB_MSG_RX_ND,
+    IPOIB_MSG_RX_IP,            /* IGMP, MLD: a copy is not made, the control
+                                 * thread hands it on. */
+    IPOIB_MSG_RX_HINT,          /* No packet: an unknown sender's address. */
+    /* To be sent.  The packet begins with the Ethernet header. */
+    IPOIB_MSG_TX_ARP,           /* ARP or RARP. */
+    IPOIB_MSG_TX_ND,
+    IPOIB_MSG_TX_BROADCAST,     /* IP, to the broadcast group. */
+    IPOIB_MSG_TX_GROUP,         /* IP, to a group that is not joined, or that
+                                 * the control thread wants to see. */
+    IPOIB_MSG_TX_NO_PATH,       /* IP, to the neighbour 'slot'. */
+    IPOIB_MSG_TX_HOST,          /* No packet: host 'mac' sends unicasts. */
+};
+
+struct ipoib_msg {
+    enum ipoib_msg_type type;
+    struct dp_packet *packet;   /* Owned by the message; or NULL. */
+    /* RX: of the completion. */
+    uint16_t slid;
+    uint16_t rxq;               /* Receive queue. */
+    uint32_t sqpn, dqpn;
+    bool has_grh;
+    bool multicast;             /* DGID was a group's. */
+    struct ib_gid sgid;         /* If 'has_grh'. */
+    struct ib_gid mgid;         /* TX_GROUP; RX: DGID, if 'has_grh'. */
+    /* TX. */
+    uint32_t slot;              /* Neighbour. */
+    uint16_t l4_ofs;            /* ND, IGMP, MLD: from the IP header. */
+    struct eth_addr mac;        /* TX_HOST. */
+};
+
+struct ipoib_msgq;
+
+/* A ring for 'n' messages, a power of 2. */
+struct ipoib_msgq *ipoib_msgq_create(unsigned int n);
+/* Also deletes the packets in it. */
+void ipoib_msgq_destroy(struct ipoib_msgq *);
+
+/* Producer.  False, and nothing is taken, if the ring is full. */
+bool ipoib_msgq_push(struct ipoib_msgq *, const struct ipoib_msg *);
+/* Consumer.  False if it is empty. */
+bool ipoib_msgq_pop(struct ipoib_msgq *, struct ipoib_msg *);
+bool ipoib_msgq_is_empty(const struct ipoib_msgq *);
+
+/* Wakes the control thread: the producers' side of a flag "asleep" and an
+ * eventfd, so that a busy control thread costs no system call. */
+struct ipoib_waker {
+    atomic_bool asleep;
+    int fd;                     /* eventfd. */
+};
+void ipoib_waker_init(struct ipoib_waker *);
+void ipoib_waker_destroy(struct ipoib_waker *);
+void ipoib_waker_wake(struct ipoib_waker *);   /* Producers. */
+/* Control thread: declares itself asleep; it must look at all rings once more
+ * before it blocks.  ipoib_waker_wait() makes poll_block() wake up. */
+void ipoib_waker_sleep(struct ipoib_waker *);
+void ipoib_waker_wait(struct ipoib_waker *);
+void ipoib_waker_awake(struct ipoib_waker *);
+
+/* A limit on packets to the control thread for each source, kept by each
+ * queue for itself: 256 token buckets that sources hash to. */
+struct ipoib_limiter {
+    struct {
+        uint32_t tokens;
+        uint32_t last;          /* time_msec(), truncated. */
+    } bucket[256];
+};
+#define IPOIB_LIMIT_RATE  1000  /* Packets a second and source, */
+#define IPOIB_LIMIT_BURST 1000  /* and at once. */
+void ipoib_limiter_init(struct ipoib_limiter *);
+bool ipoib_limiter_admit(struct ipoib_limiter *, uint32_t source_hash,
+                         long long int now);
+
+#endif /* ipoib-msgq.h */

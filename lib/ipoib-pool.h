@@ -1,0 +1,92 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef IPOIB_POOL_H
+#define IPOIB_POOL_H 1
+
+/* Registered buffers, and packets made of them.
+ *
+ * A pool is a few large chunks of memory, each registered as one memory
+ * region, cut into buffers of one size.  Every buffer has an owner at every
+ * time: the pool's free list, a receive queue (posted), a send slot (until its
+ * completion), or a dp_packet that is somewhere in OVS.
+ *
+ * Where OVS has a packet source whose memory a provider can own, a received
+ * buffer becomes a dp_packet without a copy, and comes back when OVS deletes
+ * it: DPBUF_AFXDP in builds with AF_XDP.  Elsewhere the packet is copied to
+ * one of exact size and the buffer goes back at once.  The callers do not see
+ * the difference.  Another kind of memory (DPDK's mempools) is another set of
+ * ipoib_pool_ops.
+ *
+ * A pool outlives its creator until all buffers are back: packets may be
+ * anywhere in OVS (another port's queue, an upcall, conntrack's reassembly)
+ * when a port goes.  Its memory regions end with ipoib_pool_detach().
+ *
+ * Thread-safety: get and put take the pool's lock unless a cache is given;
+ * each cache belongs to one thread. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "ipoib-verbs.h"
+
+struct dp_packet;
+struct ipoib_pool;
+
+/* Room in front of the received bytes, so that tunnels can push headers; the
+ * 40 bytes of GRH space follow it. */
+#define IPOIB_POOL_HEADROOM 192
+
+/* A pool of 'n' buffers that take IPoIB packets of 'mtu' (IB MTU in bytes). */
+struct ipoib_pool *ipoib_pool_create(const struct ipoib_verbs *,
+                                     struct ibv_pd *, size_t n, size_t mtu,
+                                     int numa_id);
+/* The memory regions end; nothing is posted any more.  The memory is freed
+ * when the last buffer is back. */
+void ipoib_pool_detach(struct ipoib_pool *);
+/* Frees what can be freed of detached pools; called now and then. */
+void ipoib_pool_sweep(void);
+
+/* A buffer: where the HCA writes (GRH space first), and how it is named. */
+struct ipoib_buf {
+    void *data;                 /* GRH space, then the IPoIB header. */
+    uint32_t size;              /* From 'data' on: 40 + MTU. */
+    uint32_t lkey;
+    uint64_t id;                /* For wr_id. */
+};
+
+/* Takes up to 'n' buffers from the pool; returns how many. */
+size_t ipoib_pool_get(struct ipoib_pool *, struct ipoib_buf bufs[], size_t n);
+void ipoib_pool_put(struct ipoib_pool *, uint64_t id);
+void *ipoib_pool_data(const struct ipoib_pool *, uint64_t id);
+
+/* Makes a packet of buffer 'id' whose data is 'len' bytes from offset 'ofs'
+ * (counted from 'data'; may be negative into the headroom).  The buffer
+ * belongs to the packet, or is back in the pool.  NULL: no memory, the buffer
+ * is back in the pool. */
+struct dp_packet *ipoib_pool_to_packet(struct ipoib_pool *, uint64_t id,
+                                       ptrdiff_t ofs, size_t len);
+
+/* The lkey with which 'packet's data can be sent without a copy, or 0 if its
+ * memory is not registered with this pool's PD. */
+uint32_t ipoib_pool_packet_lkey(const struct ipoib_pool *,
+                                const struct dp_packet *);
+
+struct ipoib_pool_stats {
+    size_t n_bufs, n_free, n_posted, n_packets, memory;
+    bool zero_copy;
+};
+void ipoib_pool_get_stats(const struct ipoib_pool *, struct ipoib_pool_stats *);
+
+#endif /* ipoib-pool.h */

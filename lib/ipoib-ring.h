@@ -1,0 +1,152 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef IPOIB_RING_H
+#define IPOIB_RING_H 1
+
+/* Queues: a receive queue is a completion queue (CQ), a shared receive queue
+ * (SRQ) and a base queue pair; the QPs of its hosts share CQ and SRQ.  A
+ * transmit queue is a QP of its own with its CQ and send slots.  The control
+ * thread has a send queue of its own, from which it sends on any QP.
+ *
+ * Creation and destruction: under the HCA's mutex, by any thread, while no
+ * PMD uses the queue.  What data path functions may touch is said there. */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "ipoib-host.h"
+#include "ipoib-mcast.h"
+#include "ipoib-msgq.h"
+#include "ipoib-neigh.h"
+#include "ipoib-pool.h"
+#include "ipoib-stats.h"
+#include "ipoib-verbs.h"
+#include "ovs-atomic.h"
+#include "ovs-thread.h"
+#include "packets.h"
+
+/* What all queues of a partition share and the data path reads: written by
+ * the control thread, seldom. */
+struct ipoib_shared {
+    const struct ipoib_verbs *verbs;
+    struct ipoib_neigh_table *neighs;
+    struct ipoib_host_table *hosts;
+    struct ipoib_mcast *mcast;
+    struct ipoib_waker *waker;  /* Of the control thread. */
+    struct eth_addr mac;        /* The port's own. */
+    uint16_t pkey;              /* Host byte order. */
+    uint8_t scope;              /* Of the broadcast group. */
+    struct ipoib_table *own_qpns; /* All QPNs of this port, to drop our own
+                                   * multicast. */
+    struct ib_gid broadcast;    /* MGID of the broadcast group. */
+    atomic_uint32_t lid;        /* Own base LID. */
+    atomic_uint32_t lid_mask;   /* 0xffff << LMC. */
+    struct ib_gid gid;          /* Own GID (its change is not atomic: a packet
+                                 * in that moment counts as a stranger's). */
+    atomic_uint32_t qkey;
+    atomic_uint32_t mtu;        /* Largest IP packet: group MTU - 4. */
+    atomic_bool up;             /* Broadcast group joined, port up. */
+};
+
+struct ipoib_rxq {
+    /* Data path, receiving thread only. */
+    struct ipoib_shared *shared;
+    struct ibv_cq *cq;
+    struct ibv_srq *srq;        /* NULL: the device has none, base QP only. */
+    struct ibv_qp *base_qp;
+    struct ipoib_pool *pool;
+    unsigned int id;            /* Queue number. */
+    unsigned int n_desc;        /* Receives posted when full. */
+    unsigned int n_posted;
+    struct ipoib_msgq *to_control;
+    struct ipoib_msgq *from_control; /* Return ring: frames to deliver. */
+    struct ipoib_limiter limiter;
+    struct ipoib_rx_stats stats;
+    /* Counts the times that the CQ was found empty, so that the control
+     * thread knows that a QP's last completions were taken. */
+    atomic_uint64_t drained;
+};
+
+struct ipoib_rxq_params {
+    struct ibv_pd *pd;
+    struct ipoib_pool *pool;
+    struct ipoib_ud_params ud;  /* Port, P_Key index and Q_Key. */
+    unsigned int id, n_desc;
+    bool use_srq;
+};
+/* 0 or a positive errno value, and then '*rxqp' is NULL. */
+int ipoib_rxq_create(struct ipoib_shared *, const struct ipoib_rxq_params *,
+                     struct ipoib_rxq **rxqp);
+/* The QPs of hosts must be gone. */
+void ipoib_rxq_destroy(struct ipoib_rxq *);
+/* Posts receives until 'n_desc' are there; 0 or errno.  Receiving thread, or
+ * nobody receives. */
+int ipoib_rxq_refill(struct ipoib_rxq *);
+
+/* A UD QP of a host in 'rxq': receives through its CQ and SRQ, sends through
+ * 'send_cq' with at most IPOIB_HOST_QP_SENDS outstanding.  In RTS.  NULL and
+ * errno on failure. */
+#define IPOIB_HOST_QP_SENDS 16
+struct ibv_qp *ipoib_rxq_create_host_qp(struct ipoib_rxq *,
+                                        struct ibv_cq *send_cq,
+                                        const struct ipoib_ud_params *);
+
+struct ipoib_txq {
+    /* Data path; one thread at a time ('lock' where OVS shares the queue). */
+    struct ipoib_shared *shared;
+    struct ibv_qp *qp;
+    struct ibv_cq *cq;
+    struct ipoib_txq_slots *slots; /* Private to ipoib-ring.c, ipoib-tx.c. */
+    unsigned int id;
+    unsigned int n_desc;
+    struct ipoib_msgq *to_control;
+    struct ipoib_limiter limiter;
+    struct ipoib_tx_stats stats;
+    /* Source MACs of late, each with the second in which the control thread
+     * was told of it. */
+    struct { uint64_t mac; uint32_t told; } sources[256];
+    struct ovs_spin lock;
+};
+
+struct ipoib_txq_params {
+    struct ibv_pd *pd;
+    struct ipoib_ud_params ud;
+    unsigned int id, n_desc;
+    size_t mtu;                 /* IB MTU in bytes: size of a slot. */
+};
+int ipoib_txq_create(struct ipoib_shared *, const struct ipoib_txq_params *,
+                     struct ipoib_txq **txqp);
+void ipoib_txq_destroy(struct ipoib_txq *);
+
+/* A send queue of the control thread: registered slots and a CQ that the QPs
+ * of hosts name as their send CQ.  Control thread only. */
+struct ipoib_ctlq;
+struct ipoib_ctlq *ipoib_ctlq_create(const struct ipoib_verbs *,
+                                     struct ibv_context *, struct ibv_pd *,
+                                     unsigned int n_slots, size_t mtu);
+/* The QPs that send through it must be gone. */
+void ipoib_ctlq_destroy(struct ipoib_ctlq *);
+struct ibv_cq *ipoib_ctlq_cq(struct ipoib_ctlq *);
+/* Sends the data of 'packet' (from the IPoIB header on; copied, still the
+ * caller's) from 'qp'.  0, or EAGAIN if no slot is free or the QP's queue is
+ * full, EMSGSIZE, or what the device says. */
+int ipoib_ctlq_send(struct ipoib_ctlq *, struct ibv_qp *qp,
+                    const struct dp_packet *packet, struct ibv_ah *ah,
+                    uint32_t qpn, uint32_t qkey);
+/* Takes completions.  Calls 'error' for each that failed. */
+void ipoib_ctlq_run(struct ipoib_ctlq *,
+                    void (*error)(void *aux, uint32_t qpn,
+                                  enum ibv_wc_status), void *aux);
+
+#endif /* ipoib-ring.h */

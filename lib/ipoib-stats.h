@@ -1,0 +1,116 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef IPOIB_STATS_H
+#define IPOIB_STATS_H 1
+
+/* Counters.  Each queue has a set of its own that one thread writes; readers
+ * add them up.  Every packet that is dropped is counted under a name. */
+
+#include <stdint.h>
+#include "ovs-atomic.h"
+#include "util.h"
+
+/* COUNTER(member, custom statistic's name, what it counts). */
+#define IPOIB_RX_COUNTERS                                                    \
+    COUNTER(packets, "rx_packets", "packets handed to the bridge")           \
+    COUNTER(bytes, "rx_bytes", "their bytes, as Ethernet frames")            \
+    COUNTER(multicast, "rx_multicast", "of them to a group")                 \
+    COUNTER(to_control, "rx_to_control", "ARP, ND and the like")             \
+    COUNTER(unknown_sender, "rx_unknown_sender",                             \
+            "handed on with the port's own MAC as source")                   \
+    COUNTER(drop_error, "rx_drop_error", "completions with an error")        \
+    COUNTER(drop_own, "rx_drop_own", "our own packets, looped back")         \
+    COUNTER(drop_short, "rx_drop_short", "shorter than their headers")       \
+    COUNTER(drop_bad_ip, "rx_drop_bad_ip",                                   \
+            "IP version or lengths that cannot be")                          \
+    COUNTER(drop_bad_arp, "rx_drop_bad_arp", "malformed ARP or RARP")        \
+    COUNTER(drop_bad_nd, "rx_drop_bad_nd", "malformed ND")                   \
+    COUNTER(drop_type, "rx_drop_type",                                       \
+            "neither IPv4, IPv6, ARP nor RARP")                              \
+    COUNTER(drop_no_host, "rx_drop_no_host",                                 \
+            "sent to a queue pair of no host")                               \
+    COUNTER(drop_other_host, "rx_drop_other_host",                           \
+            "the destination IP is known to be another host's")              \
+    COUNTER(drop_ring_full, "rx_drop_ring_full",                             \
+            "the ring to the control thread was full")                       \
+    COUNTER(drop_rate, "rx_drop_rate",                                       \
+            "over the limit of packets to the control thread a source")      \
+    COUNTER(drop_return_full, "rx_drop_return_full",                         \
+            "the return ring of the queue was full")                         \
+    COUNTER(drop_no_buffer, "rx_drop_no_buffer", "no memory for a packet")   \
+    COUNTER(drop_not_ready, "rx_drop_not_ready", "the port is not up")
+
+#define IPOIB_TX_COUNTERS                                                    \
+    COUNTER(packets, "tx_packets", "packets given to the fabric")            \
+    COUNTER(bytes, "tx_bytes", "their bytes, as Ethernet frames")            \
+    COUNTER(multicast, "tx_multicast", "of them to a group")                 \
+    COUNTER(to_control, "tx_to_control",                                     \
+            "ARP, ND, broadcasts and packets that wait for a path")          \
+    COUNTER(drop_error, "tx_drop_error", "completions with an error")        \
+    COUNTER(drop_post, "tx_drop_post", "refused by the device")              \
+    COUNTER(drop_queue_full, "tx_drop_queue_full",                           \
+            "the send queue was full")                                       \
+    COUNTER(drop_too_long, "tx_drop_too_long",                               \
+            "larger than the MTU of the path")                               \
+    COUNTER(drop_unknown_mac, "tx_drop_unknown_mac",                         \
+            "the destination is no neighbour's stand-in MAC")                \
+    COUNTER(drop_no_path, "tx_drop_no_path",                                 \
+            "no path, or too many packets waited for it")                    \
+    COUNTER(drop_no_group, "tx_drop_no_group",                               \
+            "the group was refused, or too many packets waited for it")      \
+    COUNTER(drop_no_qp, "tx_drop_no_qp",                                     \
+            "too many packets waited for the host's queue pair")             \
+    COUNTER(drop_short, "tx_drop_short", "shorter than their headers")       \
+    COUNTER(drop_bad_ip, "tx_drop_bad_ip",                                   \
+            "IP version or lengths that cannot be")                          \
+    COUNTER(drop_bad_arp, "tx_drop_bad_arp", "malformed ARP or RARP")        \
+    COUNTER(drop_bad_nd, "tx_drop_bad_nd", "malformed ND")                   \
+    COUNTER(drop_type, "tx_drop_type",                                       \
+            "neither IPv4, IPv6, ARP nor RARP")                              \
+    COUNTER(drop_vlan, "tx_drop_vlan", "tagged frames")                      \
+    COUNTER(drop_offload, "tx_drop_offload",                                 \
+            "marked for segmentation or a checksum")                         \
+    COUNTER(drop_ring_full, "tx_drop_ring_full",                             \
+            "the ring to the control thread was full")                       \
+    COUNTER(drop_rate, "tx_drop_rate",                                       \
+            "over the limit of packets to the control thread a source")      \
+    COUNTER(drop_down, "tx_drop_down", "the port is down")
+
+#define COUNTER(MEMBER, NAME, HELP) atomic_uint64_t MEMBER;
+struct ipoib_rx_stats { IPOIB_RX_COUNTERS };
+struct ipoib_tx_stats { IPOIB_TX_COUNTERS };
+#undef COUNTER
+
+/* Adds 'n' to a counter of the calling thread's own set: no locked
+ * instruction. */
+static inline void
+ipoib_count(atomic_uint64_t *counter, uint64_t n)
+{
+    uint64_t value;
+
+    atomic_read_relaxed(counter, &value);
+    atomic_store_relaxed(counter, value + n);
+}
+
+static inline uint64_t
+ipoib_counter_read(const atomic_uint64_t *counter)
+{
+    uint64_t value;
+
+    atomic_read_relaxed(CONST_CAST(atomic_uint64_t *, counter), &value);
+    return value;
+}
+
+#endif /* ipoib-stats.h */

@@ -1,0 +1,35 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef IPOIB_TX_H
+#define IPOIB_TX_H 1
+
+/* Send: from the bridge to the fabric, a batch at a time. */
+
+#include "ipoib-ring.h"
+
+struct dp_packet_batch;
+
+/* Sends the Ethernet frames of 'batch', any number, and deletes them all,
+ * whatever becomes of them.  Known neighbours and groups are sent to at once
+ * from the queue's own QP; ARP, ND, broadcasts, and what has no path yet go to
+ * the control thread.  The caller holds 'txq->lock' where OVS shares the
+ * queue, and is an RCU reader. */
+void ipoib_tx_batch(struct ipoib_txq *, struct dp_packet_batch *batch);
+
+/* Takes completions of a queue that has gone idle, so that what the packets
+ * of its last burst hold is released.  As above. */
+void ipoib_tx_reap(struct ipoib_txq *);
+
+#endif /* ipoib-tx.h */
