@@ -1,0 +1,201 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef IPOIB_COMPAT_H
+#define IPOIB_COMPAT_H 1
+
+/* Every difference between releases of Open vSwitch, and nothing else.
+ *
+ * A difference is known by a macro that configure found by compiling against
+ * the tree that is built with (m4/ovs.m4), never by a version number, and no
+ * other file asks for one.  What is here has one meaning on all releases. */
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include "dp-packet.h"
+#include "ipoib-config.h"
+#include "openvswitch/json.h"
+#include "openvswitch/util.h"
+#include "packets.h"
+#include "unixctl.h"
+
+/* Packets. */
+
+/* Makes 'pkt', whose memory and source stay as they are, a fresh Ethernet
+ * packet: what the last use of a recycled packet left in it is gone.  The
+ * caller sets data and size. */
+static inline void
+ipoib_pkt_reset(struct dp_packet *pkt)
+{
+    dp_packet_reset_offsets(pkt);
+    dp_packet_reset_cutlen(pkt);
+    pkt_metadata_init(&pkt->md, 0);
+    dp_packet_reset_offload(pkt);
+    dp_packet_init_specific(pkt);
+    pkt->packet_type = htonl(PT_ETH);
+}
+
+/* Says that the checksums of 'pkt', an IP packet, were verified: that of the
+ * IP header and, if 'l4', that of TCP or UDP. */
+static inline void
+ipoib_pkt_set_rx_csum_good(struct dp_packet *pkt, bool l4)
+{
+#ifdef HAVE_DP_PACKET_OFFLOADS
+    dp_packet_ip_checksum_set_good(pkt);
+    if (l4) {
+        dp_packet_l4_checksum_set_good(pkt);
+    }
+#else
+    *dp_packet_ol_flags_ptr(pkt) |= DP_PACKET_OL_RX_IP_CKSUM_GOOD;
+    if (l4) {
+        *dp_packet_ol_flags_ptr(pkt) |= DP_PACKET_OL_RX_L4_CKSUM_GOOD;
+    }
+#endif
+}
+
+/* True if 'pkt' is longer than the wire, and relies on the device to cut it
+ * into segments. */
+static inline bool
+ipoib_pkt_is_tso(const struct dp_packet *pkt)
+{
+#ifdef HAVE_DP_PACKET_OFFLOADS
+    return dp_packet_get_tso_segsz(pkt) != 0;
+#else
+    return dp_packet_hwol_is_tso(pkt);
+#endif
+}
+
+/* Batches.
+ *
+ * A batch has at most NETDEV_MAX_BURST packets on some releases and any number
+ * on others, where 'packets' is a pointer.  So a batch is never copied, an
+ * array of NETDEV_MAX_BURST is filled from a slice of it, and what
+ * ipoib_batch_init() made ends with ipoib_batch_destroy(). */
+
+static inline void
+ipoib_batch_init(struct dp_packet_batch *batch)
+{
+    dp_packet_batch_init(batch);
+}
+
+static inline void
+ipoib_batch_destroy(struct dp_packet_batch *batch OVS_UNUSED)
+{
+#ifdef HAVE_DP_PACKET_BATCH_CAPACITY
+    dp_packet_batch_destroy(batch);
+#endif
+}
+
+/* Adds 'pkt' to 'batch', which has less than NETDEV_MAX_BURST packets. */
+static inline void
+ipoib_batch_push(struct dp_packet_batch *batch, struct dp_packet *pkt)
+{
+    dp_packet_batch_add(batch, pkt);
+}
+
+/* Packets that may be added to 'batch' in a receive function. */
+static inline size_t
+ipoib_batch_room(const struct dp_packet_batch *batch)
+{
+    size_t n = dp_packet_batch_size(batch);
+
+    return n < NETDEV_MAX_BURST ? NETDEV_MAX_BURST - n : 0;
+}
+
+/* Runs the body once for each slice of 'BATCH': 'PKTS' (struct dp_packet **)
+ * is then its first packet and 'N' (size_t) their number, between 1 and
+ * NETDEV_MAX_BURST.  The packets may be replaced or freed, but the batch must
+ * keep its size meanwhile. */
+#define IPOIB_BATCH_SLICES(PKTS, N, BATCH)                              \
+    for (size_t ipoib_ofs__ = 0;                                        \
+         ipoib_ofs__ < dp_packet_batch_size(BATCH)                      \
+         && ((PKTS) = &(BATCH)->packets[ipoib_ofs__],                   \
+             (N) = MIN(dp_packet_batch_size(BATCH) - ipoib_ofs__,       \
+                       NETDEV_MAX_BURST), true);                        \
+         ipoib_ofs__ += NETDEV_MAX_BURST)
+
+/* The netdev class.  A member that the release does not have is left out, and
+ * its function unused (hence OVS_UNUSED where it is defined). */
+
+#ifdef HAVE_NETDEV_GET_SPEED
+#define IPOIB_NETDEV_GET_SPEED(FUNCTION) .get_speed = FUNCTION,
+#else
+#define IPOIB_NETDEV_GET_SPEED(FUNCTION)
+#endif
+
+#ifdef HAVE_NETDEV_GET_DUPLEX
+#define IPOIB_NETDEV_GET_DUPLEX(FUNCTION) .get_duplex = FUNCTION,
+#else
+#define IPOIB_NETDEV_GET_DUPLEX(FUNCTION)
+#endif
+
+/* Commands with JSON output.
+ *
+ * "ovs-appctl -f json" asks for it on newer releases.  On all of them, so does
+ * a last argument "--format=json", for which a command's largest number of
+ * arguments needs IPOIB_JSON_ARG more. */
+
+#define IPOIB_JSON_ARG 1
+
+/* True if the caller of a command wants JSON; takes the argument that says so
+ * off '*argcp'. */
+static inline bool
+ipoib_reply_json_wanted(struct unixctl_conn *conn OVS_UNUSED, int *argcp,
+                        const char *argv[])
+{
+    if (*argcp > 1 && !strcmp(argv[*argcp - 1], "--format=json")) {
+        --*argcp;
+        return true;
+    }
+#ifdef HAVE_UNIXCTL_REPLY_JSON
+    return unixctl_command_get_output_format(conn) == UNIXCTL_OUTPUT_FMT_JSON;
+#else
+    return false;
+#endif
+}
+
+/* Replies with 'json', which is freed. */
+static inline void
+ipoib_reply_json(struct unixctl_conn *conn, struct json *json)
+{
+    char *s;
+
+#ifdef HAVE_UNIXCTL_REPLY_JSON
+    if (unixctl_command_get_output_format(conn) == UNIXCTL_OUTPUT_FMT_JSON) {
+        unixctl_command_reply_json(conn, json);
+        return;
+    }
+#endif
+    s = json_to_string(json, JSSF_SORT);
+    unixctl_command_reply(conn, s);
+    free(s);
+    json_destroy(json);
+}
+
+/* Neighbour discovery. */
+
+/* Composes a multicast neighbour solicitation for 'target' in 'pkt'. */
+static inline void
+ipoib_compose_ns(struct dp_packet *pkt, const struct eth_addr src,
+                 const struct in6_addr *ip_src, const struct in6_addr *target)
+{
+#ifdef HAVE_COMPOSE_ND_NS_MULTICAST
+    compose_nd_ns(pkt, true, src, ip_src, target);
+#else
+    compose_nd_ns(pkt, src, ip_src, target);
+#endif
+}
+
+#endif /* ipoib-compat.h */
