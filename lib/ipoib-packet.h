@@ -112,15 +112,17 @@ enum ipoib_ip_class {
     IPOIB_IP_DATA,              /* Nothing that needs translation. */
     IPOIB_IP_ND,                /* RS, RA, NS, NA or Redirect. */
     IPOIB_IP_IGMP,              /* IGMP, whole header there. */
-    IPOIB_IP_MLD,               /* ICMPv6 130 to 132, 143. */
-    IPOIB_IP_DHCP,              /* UDP ports 67 or 68, IPv4. */
+    IPOIB_IP_MLD,               /* ICMPv6 130 to 132, 143, 8 bytes there. */
+    IPOIB_IP_DHCP,              /* UDP to port 67 or 68, IPv4. */
 };
 
 /* Checks the IP packet of 'len' bytes at 'ip', whose type is 'type' (host
  * byte order; ETH_TYPE_IP or ETH_TYPE_IPV6).  Looks behind extension headers,
- * never into fragments.  Stores the length that the IP header gives in
- * '*ip_len' (at most 'len': what is behind it is padding), and the offset of
- * the layer-4 header (0 if there is none to look at) in '*l4_ofs'. */
+ * never into fragments; more than 16 of those headers are IPOIB_IP_BAD, so
+ * that no ND gets past.  Stores the length that the IP header gives in
+ * '*ip_len' (at most 'len': what is behind it is padding; 0 if the packet is
+ * bad), and the offset of the layer-4 header (0 if there is none to look at) in '*l4_ofs'.
+ * 'ip' must be aligned to 2 bytes, here and in all that follows. */
 enum ipoib_ip_class ipoib_packet_check_ip(uint16_t type, const void *ip,
                                           size_t len, size_t *ip_len,
                                           size_t *l4_ofs);
@@ -145,8 +147,8 @@ struct ipoib_nd_info {
 /* Parses the ND message at 'l4_ofs' of the IPv6 packet of 'len' bytes at
  * 'ip', which comes from the fabric, or from Ethernet.  Returns false, and the
  * packet is to be dropped, if it is malformed: cut short, a wrong checksum,
- * hop limit other than 255, an option of length 0 or that overruns, or a
- * link-layer address option of another side's length. */
+ * hop limit other than 255, an option of length 0 or that overruns, more than
+ * two link-layer address options, or one of the other side's length. */
 bool ipoib_nd_parse_ib(const void *ip, size_t len, size_t l4_ofs,
                        struct ipoib_nd_info *);
 bool ipoib_nd_parse_eth(const void *ip, size_t len, size_t l4_ofs,
@@ -157,7 +159,11 @@ bool ipoib_nd_parse_eth(const void *ip, size_t len, size_t l4_ofs,
  * 24 bytes becomes one of 8 with 'mac' (to_eth), or each of 8 becomes one of
  * 24 with 'addr' (to_ib).  Payload length and checksum are made right; other
  * options and extension headers stay as they are.  'ip_ofs' counts from
- * dp_packet_data().  The packet may be reallocated. */
+ * dp_packet_data().  What is behind the IP packet (padding) goes.
+ *
+ * Growing takes tailroom, then headroom, 32 bytes at most: offsets from
+ * dp_packet_data() stay right, pointers do not.  Only a packet with neither is
+ * reallocated, which DPDK's and AF_XDP's cannot be (they have headroom). */
 void ipoib_nd_to_eth(struct dp_packet *packet, size_t ip_ofs, size_t l4_ofs,
                      struct eth_addr mac);
 void ipoib_nd_to_ib(struct dp_packet *packet, size_t ip_ofs, size_t l4_ofs,
@@ -168,8 +174,8 @@ void ipoib_nd_to_ib(struct dp_packet *packet, size_t ip_ofs, size_t l4_ofs,
  * new packet with room for headers in front; the caller owns it. */
 struct dp_packet *ipoib_compose_arp_ib(uint16_t op, bool rarp,
                                        const struct ipoib_addr *sha,
-                                       ovs_be32 spa,
-                                       const struct ipoib_addr *tha, /* NULL: 0. */
+                                       ovs_be32 spa, /* 'tha' NULL: 0. */
+                                       const struct ipoib_addr *tha,
                                        ovs_be32 tpa);
 struct dp_packet *ipoib_compose_arp_eth(uint16_t op, bool rarp,
                                         struct eth_addr eth_src,
