@@ -2,7 +2,21 @@
 noinst_LTLIBRARIES += lib/libipoib.la
 lib_libipoib_la_SOURCES = \
 	lib/ipoib-compat.h \
+	lib/ipoib-host.h \
+	lib/ipoib-mad.h \
+	lib/ipoib-mcast.h \
+	lib/ipoib-msgq.h \
+	lib/ipoib-neigh.h \
+	lib/ipoib-packet.c \
 	lib/ipoib-packet.h \
+	lib/ipoib-path.h \
+	lib/ipoib-pool.h \
+	lib/ipoib-ring.h \
+	lib/ipoib-rx.h \
+	lib/ipoib-sa.h \
+	lib/ipoib-stats.h \
+	lib/ipoib-table.h \
+	lib/ipoib-tx.h \
 	lib/ipoib-verbs.h \
 	lib/ipoib-wire.c \
 	lib/ipoib-wire.h
