@@ -81,6 +81,8 @@ struct ipoib_rxq {
 struct ipoib_rxq_params {
     struct ibv_pd *pd;
     struct ipoib_pool *pool;
+    struct ibv_cq *send_cq;     /* For what the control thread sends from the
+                                 * base QP: ipoib_ctlq_cq(). */
     struct ipoib_ud_params ud;  /* Port, P_Key index and Q_Key. */
     unsigned int id, n_desc;
     bool use_srq;

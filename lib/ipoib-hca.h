@@ -1,0 +1,142 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef IPOIB_HCA_H
+#define IPOIB_HCA_H 1
+
+/* An HCA: one opened device, shared by all ports on it, with its protection
+ * domain, its asynchronous events, its control thread, and for each of its
+ * ports in use the attributes, the P_Key table and the SA client.
+ *
+ * Thread-safety: 'mutex' guards everything that belongs to the HCA, its ports
+ * and partitions, outside the data path.  The control thread holds it while
+ * it works and releases it to sleep; the main thread takes it to configure
+ * and to show.  PMD threads never take it.  Nobody waits for the fabric while
+ * holding it. */
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "ipoib-mad.h"
+#include "ipoib-msgq.h"
+#include "ipoib-path.h"
+#include "ipoib-sa.h"
+#include "ipoib-verbs.h"
+#include "latch.h"
+#include "openvswitch/list.h"
+#include "openvswitch/thread.h"
+
+#define IPOIB_MAX_PKEYS 128
+
+struct ipoib_hca {
+    struct ovs_list node;       /* In the list of all HCAs. */
+    char *name;                 /* As in options:device. */
+    unsigned int n_refs;        /* Guarded by the list's mutex. */
+
+    const struct ipoib_verbs *verbs;
+    struct ibv_context *ctx;
+    struct ibv_pd *pd;
+    struct ibv_device_attr attr;
+    int numa_id;
+
+    struct ovs_mutex mutex;
+    struct ovs_list ports OVS_GUARDED;  /* Of struct ipoib_hca_port. */
+    struct ipoib_ah_reaper *reaper OVS_GUARDED;
+    bool fatal OVS_GUARDED;     /* The device has failed for good. */
+
+    struct ipoib_waker waker;   /* PMDs wake the control thread. */
+    struct latch exit_latch;
+    pthread_t thread;
+};
+
+/* What changed of a port, bits. */
+enum {
+    IPOIB_PORT_STATE      = 1 << 0,
+    IPOIB_PORT_LID        = 1 << 1, /* LID or LMC. */
+    IPOIB_PORT_SM         = 1 << 2, /* SM LID or SL. */
+    IPOIB_PORT_PKEYS      = 1 << 3,
+    IPOIB_PORT_GID        = 1 << 4,
+    IPOIB_PORT_MTU        = 1 << 5,
+    IPOIB_PORT_REREGISTER = 1 << 6, /* The SM asks to join again. */
+    IPOIB_PORT_FATAL      = 1 << 7, /* 'hca->fatal' was set. */
+};
+
+struct ipoib_hca_port {
+    struct ovs_list node;       /* In ipoib_hca 'ports'. */
+    struct ipoib_hca *hca;
+    uint8_t num;                /* Port number, from 1. */
+    unsigned int n_refs;
+
+    struct ibv_port_attr attr;
+    bool needs_grh;
+    struct ib_gid gid;          /* GID 0. */
+    uint64_t guid;              /* Its GUID, host byte order. */
+    uint16_t pkeys[IPOIB_MAX_PKEYS]; /* Host byte order. */
+    int n_pkeys;
+
+    struct ipoib_mad_transport *transport; /* NULL: could not be made. */
+    int transport_error;        /* Why not, errno. */
+    long long int next_transport; /* When to try again. */
+    struct ipoib_sa *sa;
+    struct ovs_list clients;    /* Of struct ipoib_hca_client. */
+};
+
+/* What lives on a port of an HCA: a partition. */
+struct ipoib_hca_client {
+    struct ovs_list node;       /* In ipoib_hca_port 'clients'. */
+    const struct ipoib_hca_client_ops *ops;
+};
+
+/* All are called by the control thread with the HCA's mutex. */
+struct ipoib_hca_client_ops {
+    /* Does what there is to do; true if there is more. */
+    bool (*run)(struct ipoib_hca_client *, long long int now);
+    /* Arranges for poll_block() to wake up when run() has something to do. */
+    void (*wait)(struct ipoib_hca_client *);
+    /* True if a PMD has left something. */
+    bool (*pending)(struct ipoib_hca_client *);
+    void (*port_changed)(struct ipoib_hca_client *, unsigned int changes);
+    /* An event of one of the QPs (of any client) or SRQs. */
+    void (*qp_event)(struct ipoib_hca_client *, enum ibv_event_type,
+                     uint32_t qpn);
+};
+
+/* The HCA 'device' (options:device), opened if it is not open yet.  On
+ * failure returns a positive errno value and stores a message in '*errp',
+ * which the caller frees.  Main thread. */
+int ipoib_hca_ref(const char *device, struct ipoib_hca **, char **errp);
+void ipoib_hca_unref(struct ipoib_hca *);
+
+/* Port 'num' of 'hca', with its SA client.  Fails with ENODEV if there is no
+ * such port, EPROTONOSUPPORT if its link layer is not InfiniBand. */
+int ipoib_hca_port_ref(struct ipoib_hca *hca, uint8_t num,
+                       struct ipoib_hca_port **)
+    OVS_REQUIRES(hca->mutex);
+void ipoib_hca_port_unref(struct ipoib_hca_port *);
+
+/* Adds 'client' to 'port'; it is run from now on. */
+void ipoib_hca_port_add_client(struct ipoib_hca_port *,
+                               struct ipoib_hca_client *);
+void ipoib_hca_port_remove_client(struct ipoib_hca_port *,
+                                  struct ipoib_hca_client *);
+
+/* Index of 'pkey' in the port's table, full or limited member, or -1. */
+int ipoib_hca_port_find_pkey(const struct ipoib_hca_port *, uint16_t pkey);
+
+/* Makes the control thread run soon. */
+void ipoib_hca_kick(struct ipoib_hca *);
+
+const char *ipoib_port_state_to_string(enum ibv_port_state);
+
+#endif /* ipoib-hca.h */
