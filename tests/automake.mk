@@ -61,3 +61,24 @@ CLEAN_LOCAL += clean-tests
 clean-tests:
 	test ! -f $(TESTSUITE) || $(SHELL) $(TESTSUITE) -C tests --clean
 	rm -rf tests/*testsuite.dir tests/*testsuite.log
+
+# Judges from outside this project, which are skipped where they are absent
+# (IPOIB_SHARED): a conformance suite, and a virtual machine with Linux's own
+# IPoIB.
+JUDGE = TOP_BUILDDIR='$(abs_top_builddir)' OVS_BUILD='$(OVS_BUILD)' \
+	OVS_SRC='$(OVS_SRC)'
+EXTRA_DIST += \
+	tests/lab-lib.sh \
+	tests/conformance/judge.py \
+	tests/conformance/known-failures \
+	tests/conformance/run \
+	tests/kernel/run \
+	tests/kernel/sweep.py
+
+check-conformance: all
+	$(JUDGE) '$(srcdir)/tests/conformance/run'
+
+check-kernel: all
+	$(JUDGE) '$(srcdir)/tests/kernel/run'
+
+.PHONY: check-conformance check-kernel
