@@ -20,12 +20,21 @@ TESTSUITE_AT = \
 	tests/ipoib-source.at \
 	tests/ipoib-vswitchd.at
 
+SYSTEM_TESTSUITE_AT = \
+	tests/system-testsuite.at \
+	tests/ipoib-macros.at \
+	tests/system-ipoib-vswitchd.at
+
 EXTRA_DIST += \
 	$(TESTSUITE_AT) \
+	$(SYSTEM_TESTSUITE_AT) \
 	tests/check-layers \
+	tests/check-ovs \
+	tests/in-sandbox \
 	tests/lsan.supp
 
 TESTSUITE = tests/testsuite
+SYSTEM_TESTSUITE = tests/system-testsuite
 AUTOTEST = $(AUTOM4TE) --language=autotest
 AUTOTEST_PATH = vswitchd:utilities:tests:$(OVS_BUILD)/utilities:$(OVS_BUILD)/ovsdb
 
@@ -36,14 +45,44 @@ check-local: all tests/atconfig tests/atlocal $(TESTSUITE)
 	$(SHELL) $(TESTSUITE) -C tests AUTOTEST_PATH='$(AUTOTEST_PATH)' \
 		$(TESTSUITEFLAGS)
 
-# Open vSwitch's macros come from its source tree.
+# System tests need root.  They have namespaces, bridges and processes of their
+# own, that share one network namespace: one test at a time.
+SYSTEM_TESTSUITEFLAGS =
+check-system: all tests/atconfig tests/atlocal $(SYSTEM_TESTSUITE)
+	$(SHELL) $(srcdir)/tests/in-sandbox \
+		$(SHELL) $(SYSTEM_TESTSUITE) -C tests \
+		AUTOTEST_PATH='$(AUTOTEST_PATH)' $(SYSTEM_TESTSUITEFLAGS)
+
+# Open vSwitch's own tests, on our daemon.
+OVS_TEST_TARGETS = tests/ovstest utilities/ovs-pcap utilities/ovs-testcontroller
+OVS_TESTSUITEFLAGS = -j6
+check-ovs: all tests/atconfig tests/atlocal
+	MAKE='$(MAKE)' $(SHELL) $(srcdir)/build-aux/ovs-build \
+		$(OVS_BUILD) $(OVS_TEST_TARGETS)
+	$(MKDIR_P) tests/upstream
+	sed "s,^at_testdir=.*,at_testdir='tests/upstream'," tests/atconfig \
+		> tests/upstream/atconfig
+	cp tests/atlocal tests/upstream/atlocal
+	SHELL='$(SHELL)' $(SHELL) $(srcdir)/tests/check-ovs \
+		'$(OVS_SRC)' '$(OVS_BUILD)' tests/upstream \
+		'$(abs_top_builddir)/vswitchd:$(OVS_BUILD)/utilities:$(OVS_BUILD)/ovsdb:$(OVS_BUILD)/tests' \
+		$(OVS_TESTSUITEFLAGS)
+
+.PHONY: check-system check-ovs
+
+# The macros come from Open vSwitch's source tree.
 OVS_MACROS_AT = \
 	$(OVS_SRC)/tests/ovs-macros.at \
 	$(OVS_SRC)/tests/ovsdb-macros.at \
-	$(OVS_SRC)/tests/ofproto-macros.at
+	$(OVS_SRC)/tests/ofproto-macros.at \
+	$(OVS_SRC)/tests/system-userspace-macros.at \
+	$(OVS_SRC)/tests/system-common-macros.at
+MAKE_TESTSUITE = $(AUTOTEST) -I tests -I '$(srcdir)' -I '$(OVS_SRC)' -o $@.tmp \
+	'$(srcdir)/$@.at' && mv $@.tmp $@
 $(TESTSUITE): tests/package.m4 $(TESTSUITE_AT) $(OVS_MACROS_AT)
-	$(AM_V_GEN)$(AUTOTEST) -I tests -I '$(srcdir)' -I '$(OVS_SRC)' \
-		-o $@.tmp '$(srcdir)/tests/testsuite.at' && mv $@.tmp $@
+	$(AM_V_GEN)$(MAKE_TESTSUITE)
+$(SYSTEM_TESTSUITE): tests/package.m4 $(SYSTEM_TESTSUITE_AT) $(OVS_MACROS_AT)
+	$(AM_V_GEN)$(MAKE_TESTSUITE)
 
 tests/package.m4: $(top_srcdir)/configure.ac
 	$(AM_V_GEN){ \
@@ -54,13 +93,12 @@ tests/package.m4: $(top_srcdir)/configure.ac
 	  echo 'm4_define([AT_PACKAGE_BUGREPORT], [$(PACKAGE_BUGREPORT)])'; \
 	} > $@.tmp && mv $@.tmp $@
 
-CLEANFILES += tests/package.m4 $(TESTSUITE)
+CLEANFILES += tests/package.m4 $(TESTSUITE) $(SYSTEM_TESTSUITE)
 DISTCLEANFILES += tests/atconfig
 
 CLEAN_LOCAL += clean-tests
 clean-tests:
-	test ! -f $(TESTSUITE) || $(SHELL) $(TESTSUITE) -C tests --clean
-	rm -rf tests/*testsuite.dir tests/*testsuite.log
+	rm -rf tests/*.dir tests/*testsuite.log tests/upstream
 
 # Judges from outside this project, which are skipped where they are absent
 # (IPOIB_SHARED): a conformance suite, and a virtual machine with Linux's own
