@@ -2,6 +2,8 @@
 noinst_LTLIBRARIES += lib/libipoib.la
 lib_libipoib_la_SOURCES = \
 	lib/ipoib-compat.h \
+	lib/ipoib-hca.c \
+	lib/ipoib-hca.h \
 	lib/ipoib-host.h \
 	lib/ipoib-mad.h \
 	lib/ipoib-mcast.h \
