@@ -59,6 +59,7 @@ struct ipoib_path {
     long long int resolved;     /* time_msec() of the last good answer. */
     unsigned int n_users;
     bool stale;                 /* To be asked again; AH is still used. */
+    void *aux;                  /* For the owner of the table; NULL at first. */
 
     /* Private to ipoib-path.c. */
     struct ipoib_path_table *table;

@@ -79,6 +79,8 @@
     COUNTER(drop_bad_nd, "tx_drop_bad_nd", "malformed ND")                   \
     COUNTER(drop_type, "tx_drop_type",                                       \
             "neither IPv4, IPv6, ARP nor RARP")                              \
+    COUNTER(drop_loop, "tx_drop_loop",                                       \
+            "the source is a neighbour's stand-in MAC: a loop")              \
     COUNTER(drop_vlan, "tx_drop_vlan", "tagged frames")                      \
     COUNTER(drop_offload, "tx_drop_offload",                                 \
             "marked for segmentation or a checksum")                         \

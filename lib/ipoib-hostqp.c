@@ -1,0 +1,490 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <config.h>
+#include "ipoib-hostqp.h"
+
+#include <errno.h>
+#include "hash.h"
+#include "openvswitch/hmap.h"
+#include "openvswitch/list.h"
+#include "openvswitch/poll-loop.h"
+#include "openvswitch/vlog.h"
+#include "ovs-rcu.h"
+#include "timeval.h"
+#include "util.h"
+
+VLOG_DEFINE_THIS_MODULE(ipoib_hostqp);
+
+/* QPs that are kept ready for new hosts, in each receive queue, and how many
+ * one run makes at most: on hardware each takes about a millisecond. */
+#define N_READY 8
+#define N_MAKE 2
+
+/* A QP in ERR is taken to be drained after this long, in ms, if the device
+ * does not say so, and a PMD to be gone if it does not poll for as long. */
+#define DRAIN_TIMEOUT 2000
+
+/* QPNs that rest at most; beyond that the eldest go first. */
+#define MAX_RESTING 16384
+
+enum hostqp_state {
+    HOSTQP_READY,
+    HOSTQP_IN_USE,
+    HOSTQP_DRAINING,
+    HOSTQP_RESTING,
+};
+
+struct hostqp {
+    struct hmap_node node;      /* In ipoib_hostqps 'by_qpn'. */
+    struct ovs_list list_node;  /* READY: in ready list; DRAINING, RESTING: in
+                                 * the list of that name. */
+    struct ibv_qp *qp;
+    unsigned int rxq;
+    enum hostqp_state state;
+    long long int since;        /* When it got into 'state'. */
+    bool last_wqe;              /* The device takes no more receives for it. */
+    bool counted;               /* 'drained' is valid. */
+    uint64_t drained;           /* Receive queue's count at that time. */
+    atomic_bool grace_over;     /* Set after an RCU grace period. */
+};
+
+struct ipoib_hostqps {
+    struct ipoib_shared *shared;
+    struct ipoib_ctlq *ctlq;
+    struct ipoib_ud_params ud;
+    struct ipoib_rxq **rxqs;
+    unsigned int n_rxq;
+    size_t max;
+
+    struct hmap by_qpn;         /* All of struct hostqp. */
+    struct ovs_list *ready;     /* One list for each receive queue. */
+    size_t *n_ready;
+    struct ovs_list draining;   /* Eldest first. */
+    struct ovs_list resting;    /* Eldest first. */
+    size_t n_in_use, n_draining, n_resting, n_sharing;
+    uint64_t n_made, n_failed;
+    long long int next_make;    /* After a failure: not before this. */
+};
+
+struct ipoib_hostqps *
+ipoib_hostqps_create(struct ipoib_shared *shared, struct ipoib_ctlq *ctlq)
+{
+    struct ipoib_hostqps *hqs = xzalloc(sizeof *hqs);
+
+    hqs->shared = shared;
+    hqs->ctlq = ctlq;
+    hmap_init(&hqs->by_qpn);
+    ovs_list_init(&hqs->draining);
+    ovs_list_init(&hqs->resting);
+    return hqs;
+}
+
+void
+ipoib_hostqps_destroy(struct ipoib_hostqps *hqs)
+{
+    if (hqs) {
+        ipoib_hostqps_clear(hqs);
+        hmap_destroy(&hqs->by_qpn);
+        free(hqs->ready);
+        free(hqs->n_ready);
+        free(hqs);
+    }
+}
+
+void
+ipoib_hostqps_configure(struct ipoib_hostqps *hqs, struct ipoib_rxq **rxqs,
+                        unsigned int n_rxq, const struct ipoib_ud_params *ud,
+                        size_t max)
+{
+    hqs->ud = *ud;
+    hqs->max = max;
+    if (hqs->rxqs == rxqs && hqs->n_rxq == n_rxq) {
+        return;
+    }
+    ipoib_hostqps_clear(hqs);
+    hqs->rxqs = rxqs;
+    hqs->n_rxq = n_rxq;
+    free(hqs->ready);
+    free(hqs->n_ready);
+    hqs->ready = xmalloc(n_rxq * sizeof *hqs->ready);
+    hqs->n_ready = xcalloc(n_rxq, sizeof *hqs->n_ready);
+    for (unsigned int i = 0; i < n_rxq; i++) {
+        ovs_list_init(&hqs->ready[i]);
+    }
+}
+
+static struct hostqp *
+hostqp_find(const struct ipoib_hostqps *hqs, uint32_t qpn)
+{
+    struct hostqp *hq;
+
+    HMAP_FOR_EACH_WITH_HASH (hq, node, hash_int(qpn, 0), &hqs->by_qpn) {
+        if (hq->qp->qp_num == qpn) {
+            return hq;
+        }
+    }
+    return NULL;
+}
+
+struct ibv_qp *
+ipoib_hostqps_find(const struct ipoib_hostqps *hqs, uint32_t qpn)
+{
+    struct hostqp *hq = hostqp_find(hqs, qpn);
+
+    if (hq) {
+        return hq->state == HOSTQP_IN_USE ? hq->qp : NULL;
+    }
+    for (unsigned int i = 0; i < hqs->n_rxq; i++) {
+        if (hqs->rxqs[i]->base_qp->qp_num == qpn) {
+            return hqs->rxqs[i]->base_qp;
+        }
+    }
+    return NULL;
+}
+
+
+/* Making. */
+
+/* Makes a QP in receive queue 'rxq', in state READY but in no list. */
+static struct hostqp *
+hostqp_make(struct ipoib_hostqps *hqs, unsigned int rxq)
+{
+    struct ibv_qp *qp = ipoib_rxq_create_host_qp(hqs->rxqs[rxq],
+                                                 ipoib_ctlq_cq(hqs->ctlq),
+                                                 &hqs->ud);
+    struct hostqp *hq;
+
+    if (!qp) {
+        static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(1, 1);
+
+        hqs->n_failed++;
+        hqs->next_make = time_msec() + 1000;
+        VLOG_WARN_RL(&rl, "cannot make a queue pair for a host (%s); hosts "
+                     "share the base queue pair meanwhile",
+                     ovs_strerror(errno));
+        return NULL;
+    }
+    hq = xzalloc(sizeof *hq);
+    hq->qp = qp;
+    hq->rxq = rxq;
+    hq->state = HOSTQP_READY;
+    hmap_insert(&hqs->by_qpn, &hq->node, hash_int(qp->qp_num, 0));
+    ipoib_table_insert(hqs->shared->own_qpns, qp->qp_num, rxq);
+    hqs->n_made++;
+    return hq;
+}
+
+/* How many QPs may still be made. */
+static size_t
+room_for(const struct ipoib_hostqps *hqs)
+{
+    size_t n = hmap_count(&hqs->by_qpn) - hqs->n_resting;
+
+    return n < hqs->max ? hqs->max - n : 0;
+}
+
+static struct hostqp *
+hostqp_take(struct ipoib_hostqps *hqs, unsigned int rxq)
+{
+    if (!ovs_list_is_empty(&hqs->ready[rxq])) {
+        hqs->n_ready[rxq]--;
+        return CONTAINER_OF(ovs_list_pop_front(&hqs->ready[rxq]),
+                            struct hostqp, list_node);
+    }
+    return room_for(hqs) && time_msec() >= hqs->next_make
+           ? hostqp_make(hqs, rxq) : NULL;
+}
+
+void
+ipoib_hostqps_assign(struct ipoib_hostqps *hqs, struct ipoib_host_table *hosts,
+                     struct ipoib_host *host)
+{
+    struct hostqp *hq = NULL;
+
+    if (host->qp || host->shares_qp || !hqs->n_rxq) {
+        return;
+    }
+    host->rxq = hash_mac(host->mac, 0, 0) % hqs->n_rxq;
+    if (hqs->n_in_use < hqs->max && hqs->rxqs[host->rxq]->srq) {
+        hq = hostqp_take(hqs, host->rxq);
+    }
+    if (hq) {
+        hq->state = HOSTQP_IN_USE;
+        hqs->n_in_use++;
+        host->qp = hq;
+        ipoib_host_set_qpn(hosts, host, hq->qp->qp_num, false);
+    } else {
+        hqs->n_sharing++;
+        ipoib_host_set_qpn(hosts, host,
+                           hqs->rxqs[host->rxq]->base_qp->qp_num, true);
+    }
+}
+
+
+/* Retiring. */
+
+static void
+set_grace_over(struct hostqp *hq)
+{
+    atomic_store(&hq->grace_over, true);
+}
+
+/* RCU callback for a QP that was freed meanwhile is impossible: QPs in state
+ * DRAINING are freed by ipoib_hostqps_clear() only, which waits. */
+static void
+hostqp_retire(struct ipoib_hostqps *hqs, struct hostqp *hq)
+{
+    hq->state = HOSTQP_DRAINING;
+    hq->since = time_msec();
+    hq->last_wqe = hq->counted = false;
+    atomic_init(&hq->grace_over, false);
+    ipoib_verbs_ud_to_error(hqs->shared->verbs, hq->qp);
+    ovs_list_push_back(&hqs->draining, &hq->list_node);
+    hqs->n_draining++;
+    hqs->n_in_use--;
+    ovsrcu_postpone(set_grace_over, hq);
+}
+
+void
+ipoib_hostqps_release(struct ipoib_hostqps *hqs,
+                      struct ipoib_host_table *hosts, struct ipoib_host *host)
+{
+    struct hostqp *hq = host->qp;
+
+    if (host->qpn) {
+        hqs->n_sharing -= host->shares_qp;
+        ipoib_host_set_qpn(hosts, host, 0, false);
+    }
+    host->qp = NULL;
+    if (hq) {
+        hostqp_retire(hqs, hq);
+    }
+}
+
+static void
+hostqp_free(struct ipoib_hostqps *hqs, struct hostqp *hq)
+{
+    int error;
+
+    ipoib_table_remove(hqs->shared->own_qpns, hq->qp->qp_num);
+    hmap_remove(&hqs->by_qpn, &hq->node);
+    error = hqs->shared->verbs->destroy_qp(hq->qp);
+    if (error) {
+        VLOG_WARN("cannot destroy a queue pair (%s)", ovs_strerror(error));
+    }
+    free(hq);
+}
+
+/* True if nothing of 'hq' is in its receive queue's CQ any more. */
+static bool
+hostqp_is_drained(struct ipoib_hostqps *hqs, struct hostqp *hq,
+                  long long int now)
+{
+    bool grace_over, late = now >= hq->since + DRAIN_TIMEOUT;
+    uint64_t drained;
+
+    if (!hq->last_wqe && !late) {
+        return false;
+    }
+    atomic_read_relaxed(&hqs->rxqs[hq->rxq]->drained, &drained);
+    if (!hq->counted) {
+        hq->counted = true;
+        hq->drained = drained;
+        return false;
+    }
+    atomic_read(&hq->grace_over, &grace_over);
+    return grace_over && (drained != hq->drained || late);
+}
+
+static void
+hostqp_rest(struct ipoib_hostqps *hqs, struct hostqp *hq, long long int now)
+{
+    struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+
+    hqs->shared->verbs->modify_qp(hq->qp, &attr, IBV_QP_STATE);
+    ovs_list_remove(&hq->list_node);
+    hqs->n_draining--;
+    hq->state = HOSTQP_RESTING;
+    hq->since = now;
+    ovs_list_push_back(&hqs->resting, &hq->list_node);
+    hqs->n_resting++;
+}
+
+static void
+run_retirement(struct ipoib_hostqps *hqs, long long int now)
+{
+    struct hostqp *hq;
+
+    LIST_FOR_EACH_SAFE (hq, list_node, &hqs->draining) {
+        if (hostqp_is_drained(hqs, hq, now)) {
+            hostqp_rest(hqs, hq, now);
+        }
+    }
+    LIST_FOR_EACH_SAFE (hq, list_node, &hqs->resting) {
+        if (now < hq->since + IPOIB_QPN_REST
+            && hqs->n_resting <= MAX_RESTING) {
+            break;
+        }
+        ovs_list_remove(&hq->list_node);
+        hqs->n_resting--;
+        hostqp_free(hqs, hq);
+    }
+}
+
+void
+ipoib_hostqps_clear(struct ipoib_hostqps *hqs)
+{
+    struct hostqp *hq;
+
+    if (hmap_is_empty(&hqs->by_qpn)) {
+        return;
+    }
+    /* Callbacks of retired QPs refer to them. */
+    if (hqs->n_draining) {
+        ovsrcu_barrier();
+    }
+    HMAP_FOR_EACH_SAFE (hq, node, &hqs->by_qpn) {
+        hostqp_free(hqs, hq);
+    }
+    ovs_list_init(&hqs->draining);
+    ovs_list_init(&hqs->resting);
+    for (unsigned int i = 0; i < hqs->n_rxq; i++) {
+        ovs_list_init(&hqs->ready[i]);
+        hqs->n_ready[i] = 0;
+    }
+    hqs->n_in_use = hqs->n_draining = hqs->n_resting = hqs->n_sharing = 0;
+}
+
+
+/* The rest. */
+
+void
+ipoib_hostqps_update(struct ipoib_hostqps *hqs,
+                     const struct ipoib_ud_params *ud, bool restart)
+{
+    const struct ipoib_verbs *verbs = hqs->shared->verbs;
+    struct ibv_qp_attr attr = { .qkey = ud->qkey };
+    struct hostqp *hq;
+
+    hqs->ud = *ud;
+    HMAP_FOR_EACH (hq, node, &hqs->by_qpn) {
+        int error;
+
+        if (hq->state != HOSTQP_READY && hq->state != HOSTQP_IN_USE) {
+            continue;
+        }
+        error = restart ? ipoib_verbs_ud_restart(verbs, hq->qp, ud)
+                        : verbs->modify_qp(hq->qp, &attr, IBV_QP_QKEY);
+        if (error) {
+            VLOG_WARN("cannot change a queue pair (%s)", ovs_strerror(error));
+        }
+    }
+}
+
+void
+ipoib_hostqps_event(struct ipoib_hostqps *hqs, enum ibv_event_type type,
+                    uint32_t qpn)
+{
+    struct hostqp *hq = hostqp_find(hqs, qpn);
+
+    if (!hq) {
+        return;
+    }
+    if (type == IBV_EVENT_QP_LAST_WQE_REACHED) {
+        hq->last_wqe = true;
+    } else if (hq->state == HOSTQP_IN_USE || hq->state == HOSTQP_READY) {
+        static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(1, 5);
+
+        VLOG_WARN_RL(&rl, "queue pair 0x%06x of a host has failed, starting "
+                     "it again", qpn);
+        ipoib_verbs_ud_restart(hqs->shared->verbs, hq->qp, &hqs->ud);
+    }
+}
+
+static void
+run_ready(struct ipoib_hostqps *hqs, long long int now)
+{
+    size_t n = MIN(N_MAKE, room_for(hqs));
+
+    if (now < hqs->next_make) {
+        return;
+    }
+    for (unsigned int i = 0; i < hqs->n_rxq && n; i++) {
+        while (hqs->rxqs[i]->srq && hqs->n_ready[i] < N_READY && n) {
+            struct hostqp *hq = hostqp_make(hqs, i);
+
+            if (!hq) {
+                return;
+            }
+            ovs_list_push_back(&hqs->ready[i], &hq->list_node);
+            hqs->n_ready[i]++;
+            n--;
+        }
+    }
+}
+
+static bool
+lacks_ready(const struct ipoib_hostqps *hqs)
+{
+    if (room_for(hqs)) {
+        for (unsigned int i = 0; i < hqs->n_rxq; i++) {
+            if (hqs->n_ready[i] < N_READY && hqs->rxqs[i]->srq) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+void
+ipoib_hostqps_run(struct ipoib_hostqps *hqs, long long int now)
+{
+    run_retirement(hqs, now);
+    run_ready(hqs, now);
+}
+
+void
+ipoib_hostqps_wait(struct ipoib_hostqps *hqs)
+{
+    if (!ovs_list_is_empty(&hqs->draining)) {
+        poll_timer_wait(100);
+    }
+    if (!ovs_list_is_empty(&hqs->resting)) {
+        struct hostqp *hq = CONTAINER_OF(ovs_list_front(&hqs->resting),
+                                         struct hostqp, list_node);
+
+        poll_timer_wait_until(hq->since + IPOIB_QPN_REST);
+    }
+    if (lacks_ready(hqs)) {
+        poll_timer_wait_until(MAX(hqs->next_make, time_msec() + 1));
+    }
+}
+
+void
+ipoib_hostqps_get_stats(const struct ipoib_hostqps *hqs,
+                        struct ipoib_hostqp_stats *stats)
+{
+    *stats = (struct ipoib_hostqp_stats) {
+        .n_in_use = hqs->n_in_use,
+        .n_draining = hqs->n_draining,
+        .n_resting = hqs->n_resting,
+        .n_sharing = hqs->n_sharing,
+        .n_made = hqs->n_made,
+        .n_failed = hqs->n_failed,
+    };
+    for (unsigned int i = 0; i < hqs->n_rxq; i++) {
+        stats->n_ready += hqs->n_ready[i];
+    }
+}

@@ -1,0 +1,81 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef IPOIB_HOSTQP_H
+#define IPOIB_HOSTQP_H 1
+
+/* The queue pairs of hosts: one for each host as long as there are few enough,
+ * made ahead of need, kept in receive queues that hosts are spread over by
+ * their MAC, and retired so that neither a receive buffer is lost nor a QPN
+ * comes back while neighbours still remember it.
+ *
+ * The life of one: READY (made, no host) -> IN_USE -> DRAINING (in ERR; its
+ * last receive completions are in the queue's CQ until the PMD has taken
+ * them) -> RESTING (keeps its QPN out of use for IPOIB_QPN_REST ms) ->
+ * destroyed.
+ *
+ * Thread-safety: the HCA's mutex. */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "ipoib-host.h"
+#include "ipoib-ring.h"
+#include "ipoib-table.h"
+
+#define IPOIB_QPN_REST (10 * 60 * 1000)
+
+struct ipoib_hostqps;
+
+struct ipoib_hostqps *ipoib_hostqps_create(struct ipoib_shared *,
+                                           struct ipoib_ctlq *);
+/* All QPs must be gone: see ipoib_hostqps_clear(). */
+void ipoib_hostqps_destroy(struct ipoib_hostqps *);
+
+/* The queues to make QPs in from now on, not owned; 'max' is how many hosts
+ * get a QP of their own.  'ud' is copied. */
+void ipoib_hostqps_configure(struct ipoib_hostqps *, struct ipoib_rxq **,
+                             unsigned int n_rxq,
+                             const struct ipoib_ud_params *ud, size_t max);
+/* Applies 'ud' to every QP in place, QPNs stay: the Q_Key only, or, if
+ * 'restart', the P_Key index as well. */
+void ipoib_hostqps_update(struct ipoib_hostqps *,
+                          const struct ipoib_ud_params *ud, bool restart);
+
+/* Gives 'host' a QP, or the base QP of its receive queue where there are too
+ * many, and publishes it.  Nothing if it has one. */
+void ipoib_hostqps_assign(struct ipoib_hostqps *, struct ipoib_host_table *,
+                          struct ipoib_host *);
+/* Withdraws and retires the QP of 'host'. */
+void ipoib_hostqps_release(struct ipoib_hostqps *, struct ipoib_host_table *,
+                           struct ipoib_host *);
+/* Destroys all QPs at once; no PMD polls the receive queues. */
+void ipoib_hostqps_clear(struct ipoib_hostqps *);
+
+/* The QP with number 'qpn', one that a host uses or a base QP of the receive
+ * queues, or NULL. */
+struct ibv_qp *ipoib_hostqps_find(const struct ipoib_hostqps *, uint32_t qpn);
+
+void ipoib_hostqps_event(struct ipoib_hostqps *, enum ibv_event_type,
+                         uint32_t qpn);
+void ipoib_hostqps_run(struct ipoib_hostqps *, long long int now);
+void ipoib_hostqps_wait(struct ipoib_hostqps *);
+
+struct ipoib_hostqp_stats {
+    size_t n_ready, n_in_use, n_draining, n_resting, n_sharing;
+    uint64_t n_made, n_failed;
+};
+void ipoib_hostqps_get_stats(const struct ipoib_hostqps *,
+                             struct ipoib_hostqp_stats *);
+
+#endif /* ipoib-hostqp.h */

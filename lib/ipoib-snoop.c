@@ -1,0 +1,380 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <config.h>
+#include "ipoib-snoop.h"
+
+#include <netinet/icmp6.h>
+#include "csum.h"
+#include "hash.h"
+#include "openvswitch/hmap.h"
+#include "openvswitch/list.h"
+#include "openvswitch/poll-loop.h"
+#include "timeval.h"
+#include "unaligned.h"
+#include "util.h"
+
+/* Groups that are kept track of at most. */
+#define MAX_GROUPS 16384
+
+struct snoop_group {
+    struct hmap_node node;      /* In ipoib_snoop 'groups'. */
+    struct in6_addr ip;
+    struct ovs_list members;    /* Of struct snoop_member. */
+    long long int expires;      /* Without members: when it ends. */
+};
+
+struct snoop_member {
+    struct ovs_list node;
+    struct eth_addr mac;
+};
+
+struct ipoib_snoop {
+    const struct ipoib_snoop_ops *ops;
+    void *aux;
+    struct hmap groups;
+    long long int next_expiry;  /* LLONG_MAX: none. */
+};
+
+struct ipoib_snoop *
+ipoib_snoop_create(const struct ipoib_snoop_ops *ops, void *aux)
+{
+    struct ipoib_snoop *snoop = xmalloc(sizeof *snoop);
+
+    *snoop = (struct ipoib_snoop) {
+        .ops = ops,
+        .aux = aux,
+        .next_expiry = LLONG_MAX,
+    };
+    hmap_init(&snoop->groups);
+    return snoop;
+}
+
+static void
+group_free(struct ipoib_snoop *snoop, struct snoop_group *group)
+{
+    struct snoop_member *member;
+
+    LIST_FOR_EACH_POP (member, node, &group->members) {
+        free(member);
+    }
+    hmap_remove(&snoop->groups, &group->node);
+    free(group);
+}
+
+void
+ipoib_snoop_destroy(struct ipoib_snoop *snoop)
+{
+    struct snoop_group *group;
+
+    if (snoop) {
+        HMAP_FOR_EACH_SAFE (group, node, &snoop->groups) {
+            group_free(snoop, group);
+        }
+        hmap_destroy(&snoop->groups);
+        free(snoop);
+    }
+}
+
+static struct snoop_group *
+group_find(const struct ipoib_snoop *snoop, const struct in6_addr *ip)
+{
+    struct snoop_group *group;
+
+    HMAP_FOR_EACH_WITH_HASH (group, node, hash_bytes(ip, sizeof *ip, 0),
+                             &snoop->groups) {
+        if (ipv6_addr_equals(&group->ip, ip)) {
+            return group;
+        }
+    }
+    return NULL;
+}
+
+static struct snoop_member *
+member_find(const struct snoop_group *group, struct eth_addr mac)
+{
+    struct snoop_member *member;
+
+    LIST_FOR_EACH (member, node, &group->members) {
+        if (eth_addr_equals(member->mac, mac)) {
+            return member;
+        }
+    }
+    return NULL;
+}
+
+void
+ipoib_snoop_report(struct ipoib_snoop *snoop, const struct in6_addr *ip,
+                   struct eth_addr mac)
+{
+    struct snoop_group *group = group_find(snoop, ip);
+    bool is_new = !group;
+
+    if (is_new) {
+        if (hmap_count(&snoop->groups) >= MAX_GROUPS) {
+            return;
+        }
+        group = xzalloc(sizeof *group);
+        group->ip = *ip;
+        ovs_list_init(&group->members);
+        hmap_insert(&snoop->groups, &group->node,
+                    hash_bytes(ip, sizeof *ip, 0));
+    }
+    if (!member_find(group, mac)) {
+        struct snoop_member *member = xmalloc(sizeof *member);
+
+        member->mac = mac;
+        ovs_list_push_back(&group->members, &member->node);
+    }
+    if (is_new) {
+        snoop->ops->joined(snoop->aux, ip);
+    }
+}
+
+static void
+group_remove_member(struct ipoib_snoop *snoop, struct snoop_group *group,
+                    struct eth_addr mac, long long int now)
+{
+    struct snoop_member *member = member_find(group, mac);
+
+    if (member) {
+        ovs_list_remove(&member->node);
+        free(member);
+        if (ovs_list_is_empty(&group->members)) {
+            group->expires = now + IPOIB_SNOOP_LAST_MEMBER;
+            snoop->next_expiry = MIN(snoop->next_expiry, group->expires);
+        }
+    }
+}
+
+void
+ipoib_snoop_leave(struct ipoib_snoop *snoop, const struct in6_addr *ip,
+                  struct eth_addr mac, long long int now)
+{
+    struct snoop_group *group = group_find(snoop, ip);
+
+    if (group) {
+        group_remove_member(snoop, group, mac, now);
+    }
+}
+
+void
+ipoib_snoop_host_gone(struct ipoib_snoop *snoop, struct eth_addr mac,
+                      long long int now)
+{
+    struct snoop_group *group;
+
+    HMAP_FOR_EACH (group, node, &snoop->groups) {
+        group_remove_member(snoop, group, mac, now);
+    }
+}
+
+void
+ipoib_snoop_run(struct ipoib_snoop *snoop, long long int now)
+{
+    struct snoop_group *group;
+
+    if (now < snoop->next_expiry) {
+        return;
+    }
+    snoop->next_expiry = LLONG_MAX;
+    HMAP_FOR_EACH_SAFE (group, node, &snoop->groups) {
+        if (!ovs_list_is_empty(&group->members)) {
+            continue;
+        }
+        if (now >= group->expires) {
+            struct in6_addr ip = group->ip;
+
+            group_free(snoop, group);
+            snoop->ops->left(snoop->aux, &ip);
+        } else {
+            snoop->next_expiry = MIN(snoop->next_expiry, group->expires);
+        }
+    }
+}
+
+void
+ipoib_snoop_wait(struct ipoib_snoop *snoop)
+{
+    if (snoop->next_expiry != LLONG_MAX) {
+        poll_timer_wait_until(snoop->next_expiry);
+    }
+}
+
+
+/* Messages. */
+
+/* A group record of IGMPv3 (RFC 3376, 4.2.12) or MLDv2 (RFC 3810, 5.2.12):
+ * a host that includes no source listens to nothing. */
+static void
+snoop_record(struct ipoib_snoop *snoop, uint8_t type, uint16_t n_sources,
+             const struct in6_addr *group, struct eth_addr mac,
+             long long int now)
+{
+    switch (type) {
+    case IGMPV3_MODE_IS_INCLUDE:
+    case IGMPV3_CHANGE_TO_INCLUDE_MODE:
+        if (!n_sources) {
+            ipoib_snoop_leave(snoop, group, mac, now);
+            break;
+        }
+        /* Fall through. */
+    case IGMPV3_MODE_IS_EXCLUDE:
+    case IGMPV3_CHANGE_TO_EXCLUDE_MODE:
+    case IGMPV3_ALLOW_NEW_SOURCES:
+        ipoib_snoop_report(snoop, group, mac);
+        break;
+    case IGMPV3_BLOCK_OLD_SOURCES:
+    default:
+        break;
+    }
+}
+
+/* True if an IPv4 group is one that a port would join for a host: all but
+ * 224.0.0.1, which everybody hears. */
+static bool
+group_is_joinable(ovs_be32 group)
+{
+    return ip_is_multicast(group) && group != htonl(0xe0000001);
+}
+
+static void
+snoop_igmpv3(struct ipoib_snoop *snoop, const uint8_t *igmp, size_t len,
+             struct eth_addr mac, long long int now)
+{
+    const struct igmpv3_header *header = ALIGNED_CAST(void *, igmp);
+    size_t ofs = IGMPV3_HEADER_LEN;
+
+    for (int i = 0; i < ntohs(header->ngrp); i++) {
+        const struct igmpv3_record *record;
+        struct in6_addr group;
+        ovs_be32 ip;
+        size_t size;
+
+        if (len < ofs + IGMPV3_RECORD_LEN) {
+            return;
+        }
+        record = ALIGNED_CAST(void *, igmp + ofs);
+        size = IGMPV3_RECORD_LEN + ntohs(record->nsrcs) * 4
+               + record->aux_len * 4;
+        if (len < ofs + size) {
+            return;
+        }
+        ip = get_16aligned_be32(&record->maddr);
+        if (group_is_joinable(ip)) {
+            group = in6_addr_mapped_ipv4(ip);
+            snoop_record(snoop, record->type, ntohs(record->nsrcs), &group,
+                         mac, now);
+        }
+        ofs += size;
+    }
+}
+
+void
+ipoib_snoop_igmp(struct ipoib_snoop *snoop, const void *ip, size_t len,
+                 size_t l4_ofs, struct eth_addr mac, long long int now)
+{
+    const uint8_t *l4 = (const uint8_t *) ip + l4_ofs;
+    const struct igmp_header *igmp = ALIGNED_CAST(void *, l4);
+    struct in6_addr group;
+    ovs_be32 ip4;
+
+    if (len < l4_ofs + IGMP_HEADER_LEN || csum(l4, len - l4_ofs)) {
+        return;
+    }
+    ip4 = get_16aligned_be32(&igmp->group);
+    group = in6_addr_mapped_ipv4(ip4);
+    switch (igmp->igmp_type) {
+    case IGMP_HOST_MEMBERSHIP_REPORT:
+    case IGMPV2_HOST_MEMBERSHIP_REPORT:
+        if (group_is_joinable(ip4)) {
+            ipoib_snoop_report(snoop, &group, mac);
+        }
+        break;
+    case IGMP_HOST_LEAVE_MESSAGE:
+        ipoib_snoop_leave(snoop, &group, mac, now);
+        break;
+    case IGMPV3_HOST_MEMBERSHIP_REPORT:
+        snoop_igmpv3(snoop, l4, len - l4_ofs, mac, now);
+        break;
+    default:
+        break;
+    }
+}
+
+static bool
+group6_is_joinable(const struct in6_addr *group)
+{
+    /* Scope 1 stays within its node; everybody hears ff02::1. */
+    return ipv6_addr_is_multicast(group) && (group->s6_addr[1] & 0xf) > 1
+           && !ipv6_addr_equals(group, &in6addr_all_hosts);
+}
+
+static void
+snoop_mldv2(struct ipoib_snoop *snoop, const uint8_t *mld, size_t len,
+            struct eth_addr mac, long long int now)
+{
+    size_t ofs = MLD_HEADER_LEN;
+    unsigned int n = (mld[6] << 8) | mld[7];
+
+    for (unsigned int i = 0; i < n; i++) {
+        struct in6_addr group;
+        uint16_t n_sources;
+        size_t size;
+
+        if (len < ofs + MLD2_RECORD_LEN) {
+            return;
+        }
+        n_sources = (mld[ofs + 2] << 8) | mld[ofs + 3];
+        size = MLD2_RECORD_LEN + n_sources * 16 + mld[ofs + 1] * 4;
+        if (len < ofs + size) {
+            return;
+        }
+        memcpy(&group, mld + ofs + 4, sizeof group);
+        if (group6_is_joinable(&group)) {
+            snoop_record(snoop, mld[ofs], n_sources, &group, mac, now);
+        }
+        ofs += size;
+    }
+}
+
+void
+ipoib_snoop_mld(struct ipoib_snoop *snoop, const void *ip, size_t len,
+                size_t l4_ofs, struct eth_addr mac, long long int now)
+{
+    const uint8_t *l4 = (const uint8_t *) ip + l4_ofs;
+    size_t l4_len = len - l4_ofs;
+    struct in6_addr group;
+
+    if (len < l4_ofs + MLD_HEADER_LEN
+        || packet_csum_upperlayer6(ip, l4, IPPROTO_ICMPV6, l4_len)) {
+        return;
+    }
+    if (l4[0] == MLD2_REPORT) {
+        snoop_mldv2(snoop, l4, l4_len, mac, now);
+        return;
+    }
+    if (l4_len < 24) {
+        return;
+    }
+    memcpy(&group, l4 + 8, sizeof group);
+    if (!group6_is_joinable(&group)) {
+        return;
+    }
+    if (l4[0] == MLD_REPORT) {
+        ipoib_snoop_report(snoop, &group, mac);
+    } else if (l4[0] == MLD_DONE) {
+        ipoib_snoop_leave(snoop, &group, mac, now);
+    }
+}
