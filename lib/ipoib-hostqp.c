@@ -21,6 +21,7 @@
 #include "openvswitch/list.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
+#include "ovs-atomic.h"
 #include "ovs-rcu.h"
 #include "timeval.h"
 #include "util.h"
@@ -57,7 +58,14 @@ struct hostqp {
     bool last_wqe;              /* The device takes no more receives for it. */
     bool counted;               /* 'drained' is valid. */
     uint64_t drained;           /* Receive queue's count at that time. */
-    atomic_bool grace_over;     /* Set after an RCU grace period. */
+    struct grace *grace;        /* DRAINING: of its withdrawal. */
+};
+
+/* An RCU grace period that somebody waits for without blocking.  Both the
+ * waiter and the callback hold a reference. */
+struct grace {
+    struct ovs_refcount refs;
+    atomic_bool over;
 };
 
 struct ipoib_hostqps {
@@ -236,25 +244,43 @@ ipoib_hostqps_assign(struct ipoib_hostqps *hqs, struct ipoib_host_table *hosts,
 /* Retiring. */
 
 static void
-set_grace_over(struct hostqp *hq)
+grace_unref(struct grace *grace)
 {
-    atomic_store(&hq->grace_over, true);
+    if (grace && ovs_refcount_unref(&grace->refs) == 1) {
+        free(grace);
+    }
 }
 
-/* RCU callback for a QP that was freed meanwhile is impossible: QPs in state
- * DRAINING are freed by ipoib_hostqps_clear() only, which waits. */
+static void
+grace_end(struct grace *grace)
+{
+    atomic_store(&grace->over, true);
+    grace_unref(grace);
+}
+
+static struct grace *
+grace_start(void)
+{
+    struct grace *grace = xmalloc(sizeof *grace);
+
+    ovs_refcount_init(&grace->refs);
+    ovs_refcount_ref(&grace->refs);
+    atomic_init(&grace->over, false);
+    ovsrcu_postpone(grace_end, grace);
+    return grace;
+}
+
 static void
 hostqp_retire(struct ipoib_hostqps *hqs, struct hostqp *hq)
 {
     hq->state = HOSTQP_DRAINING;
     hq->since = time_msec();
     hq->last_wqe = hq->counted = false;
-    atomic_init(&hq->grace_over, false);
+    hq->grace = grace_start();
     ipoib_verbs_ud_to_error(hqs->shared->verbs, hq->qp);
     ovs_list_push_back(&hqs->draining, &hq->list_node);
     hqs->n_draining++;
     hqs->n_in_use--;
-    ovsrcu_postpone(set_grace_over, hq);
 }
 
 void
@@ -284,6 +310,7 @@ hostqp_free(struct ipoib_hostqps *hqs, struct hostqp *hq)
     if (error) {
         VLOG_WARN("cannot destroy a queue pair (%s)", ovs_strerror(error));
     }
+    grace_unref(hq->grace);
     free(hq);
 }
 
@@ -292,7 +319,7 @@ static bool
 hostqp_is_drained(struct ipoib_hostqps *hqs, struct hostqp *hq,
                   long long int now)
 {
-    bool grace_over, late = now >= hq->since + DRAIN_TIMEOUT;
+    bool over, late = now >= hq->since + DRAIN_TIMEOUT;
     uint64_t drained;
 
     if (!hq->last_wqe && !late) {
@@ -304,8 +331,8 @@ hostqp_is_drained(struct ipoib_hostqps *hqs, struct hostqp *hq,
         hq->drained = drained;
         return false;
     }
-    atomic_read(&hq->grace_over, &grace_over);
-    return grace_over && (drained != hq->drained || late);
+    atomic_read(&hq->grace->over, &over);
+    return over && (drained != hq->drained || late);
 }
 
 static void
@@ -350,10 +377,6 @@ ipoib_hostqps_clear(struct ipoib_hostqps *hqs)
 
     if (hmap_is_empty(&hqs->by_qpn)) {
         return;
-    }
-    /* Callbacks of retired QPs refer to them. */
-    if (hqs->n_draining) {
-        ovsrcu_barrier();
     }
     HMAP_FOR_EACH_SAFE (hq, node, &hqs->by_qpn) {
         hostqp_free(hqs, hq);
