@@ -5,6 +5,8 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-hca.c \
 	lib/ipoib-hca.h \
 	lib/ipoib-host.h \
+	lib/ipoib-hostqp.c \
+	lib/ipoib-hostqp.h \
 	lib/ipoib-mad.h \
 	lib/ipoib-mcast.h \
 	lib/ipoib-msgq.h \
@@ -16,6 +18,8 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-ring.h \
 	lib/ipoib-rx.h \
 	lib/ipoib-sa.h \
+	lib/ipoib-snoop.c \
+	lib/ipoib-snoop.h \
 	lib/ipoib-stats.h \
 	lib/ipoib-table.h \
 	lib/ipoib-tx.h \

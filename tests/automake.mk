@@ -64,7 +64,7 @@ check-ovs: all tests/atconfig tests/atlocal
 		> tests/upstream/atconfig
 	cp tests/atlocal tests/upstream/atlocal
 	SHELL='$(SHELL)' $(SHELL) $(srcdir)/tests/check-ovs \
-		'$(OVS_SRC)' '$(OVS_BUILD)' tests/upstream \
+		'$(OVS_SRC)' tests/upstream \
 		'$(abs_top_builddir)/vswitchd:$(OVS_BUILD)/utilities:$(OVS_BUILD)/ovsdb:$(OVS_BUILD)/tests' \
 		$(OVS_TESTSUITEFLAGS)
 
