@@ -33,8 +33,12 @@
  * anywhere in OVS (another port's queue, an upcall, conntrack's reassembly)
  * when a port goes.  Its memory regions end with ipoib_pool_detach().
  *
- * Thread-safety: get and put take the pool's lock unless a cache is given;
- * each cache belongs to one thread. */
+ * Thread-safety: get and put take the pool's lock, and may be called by any
+ * thread.  A receive queue keeps the buffers that come back to it at once for
+ * itself, and so takes the lock once for each chain of receives.
+ *
+ * For tests, the environment variable OVS_IPOIB_POOL=copy makes all pools copy
+ * (where it makes a difference). */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -68,6 +72,13 @@ struct ipoib_buf {
 
 /* Takes up to 'n' buffers from the pool; returns how many. */
 size_t ipoib_pool_get(struct ipoib_pool *, struct ipoib_buf bufs[], size_t n);
+/* The same for a receive queue that marks its buffers with 'tag' (1 to 254,
+ * unique in this pool), as long as they are its own. */
+size_t ipoib_pool_get_ids(struct ipoib_pool *, uint8_t tag, uint64_t ids[],
+                          size_t n);
+/* Puts back all buffers that are marked with 'tag'; returns how many.  Nobody
+ * may use them any more. */
+size_t ipoib_pool_reclaim(struct ipoib_pool *, uint8_t tag);
 void ipoib_pool_put(struct ipoib_pool *, uint64_t id);
 void *ipoib_pool_data(const struct ipoib_pool *, uint64_t id);
 
@@ -82,9 +93,18 @@ struct dp_packet *ipoib_pool_to_packet(struct ipoib_pool *, uint64_t id,
  * memory is not registered with this pool's PD. */
 uint32_t ipoib_pool_packet_lkey(const struct ipoib_pool *,
                                 const struct dp_packet *);
+/* The same for any pool of 'pd'.  For RCU readers. */
+uint32_t ipoib_pool_pd_lkey(const struct ibv_pd *pd, const struct dp_packet *);
+
+uint32_t ipoib_pool_lkey(const struct ipoib_pool *);
+size_t ipoib_pool_buf_size(const struct ipoib_pool *); /* 40 + MTU. */
 
 struct ipoib_pool_stats {
-    size_t n_bufs, n_free, n_posted, n_packets, memory;
+    size_t n_bufs;
+    size_t n_free;              /* In the pool. */
+    size_t n_posted;            /* Receive queues'. */
+    size_t n_packets;           /* In OVS. */
+    size_t memory;              /* Bytes. */
     bool zero_copy;
 };
 void ipoib_pool_get_stats(const struct ipoib_pool *, struct ipoib_pool_stats *);
