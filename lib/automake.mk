@@ -9,12 +9,17 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-hostqp.h \
 	lib/ipoib-mad.h \
 	lib/ipoib-mcast.h \
+	lib/ipoib-msgq.c \
 	lib/ipoib-msgq.h \
 	lib/ipoib-neigh.h \
 	lib/ipoib-packet.c \
 	lib/ipoib-packet.h \
 	lib/ipoib-path.h \
+	lib/ipoib-pool-private.h \
+	lib/ipoib-pool.c \
 	lib/ipoib-pool.h \
+	lib/ipoib-ring-private.h \
+	lib/ipoib-ring.c \
 	lib/ipoib-ring.h \
 	lib/ipoib-rx.h \
 	lib/ipoib-sa.h \

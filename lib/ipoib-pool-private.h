@@ -71,6 +71,7 @@ struct ipoib_pool {
     size_t n_free;
 
     size_t n;
+    bool tag_used[UINT8_MAX];   /* Index 0 stays false. */
     const struct ipoib_verbs *verbs;
     struct ibv_pd *pd;
     struct ibv_mr *mr;          /* NULL once detached. */

@@ -98,32 +98,6 @@ map_frames(size_t len, size_t align, int numa_id)
     return p;
 }
 
-/* Registers the frames.  The limit on locked memory is raised if it seems to
- * be in the way. */
-static struct ibv_mr *
-register_frames(struct ipoib_pool *pool)
-{
-    const struct rlimit unlimited = { RLIM_INFINITY, RLIM_INFINITY };
-    struct ibv_mr *mr;
-    int error;
-
-    mr = pool->verbs->reg_mr(pool->pd, (void *) pool->frames, pool->memory,
-                             IBV_ACCESS_LOCAL_WRITE);
-    if (!mr && (errno == ENOMEM || errno == EPERM)
-        && !setrlimit(RLIMIT_MEMLOCK, &unlimited)) {
-        mr = pool->verbs->reg_mr(pool->pd, (void *) pool->frames, pool->memory,
-                                 IBV_ACCESS_LOCAL_WRITE);
-    }
-    if (!mr) {
-        error = errno;
-        VLOG_ERR("registering %"PRIuSIZE" bytes failed (%s); the limit of "
-                 "locked memory (RLIMIT_MEMLOCK) may be too low",
-                 pool->memory, ovs_strerror(error));
-        errno = error;
-    }
-    return mr;
-}
-
 /* Frees 'pool', all of whose buffers are back and which is detached. */
 static void
 pool_free(struct ipoib_pool *pool)
@@ -188,7 +162,9 @@ pool_init(struct ipoib_pool *pool, int numa_id)
 
         pool->ops->put(pool, &frame, 1);
     }
-    pool->mr = register_frames(pool);
+    pool->mr = ipoib_pool_reg_mr(pool->verbs, pool->pd,
+                                 (void *) pool->frames, pool->memory,
+                                 IBV_ACCESS_LOCAL_WRITE);
     if (!pool->mr) {
         return errno;
     }
@@ -216,6 +192,29 @@ ipoib_pool_create(const struct ipoib_verbs *verbs, struct ibv_pd *pd,
     }
     publish(pool);
     return pool;
+}
+
+struct ibv_mr *
+ipoib_pool_reg_mr(const struct ipoib_verbs *verbs, struct ibv_pd *pd,
+                  void *addr, size_t len, int access)
+{
+    const struct rlimit unlimited = { RLIM_INFINITY, RLIM_INFINITY };
+    struct ibv_mr *mr;
+    int error;
+
+    mr = verbs->reg_mr(pd, addr, len, access);
+    if (!mr && (errno == ENOMEM || errno == EPERM)
+        && !setrlimit(RLIMIT_MEMLOCK, &unlimited)) {
+        mr = verbs->reg_mr(pd, addr, len, access);
+    }
+    if (!mr) {
+        error = errno;
+        VLOG_ERR("registering %"PRIuSIZE" bytes failed (%s); the limit of "
+                 "locked memory (RLIMIT_MEMLOCK) may be too low",
+                 len, ovs_strerror(error));
+        errno = error;
+    }
+    return mr;
 }
 
 /* Threads that are about to send one of the pool's packets may have its lkey:
@@ -265,6 +264,18 @@ ipoib_pool_sweep(void)
 }
 
 /* Buffers. */
+
+uint8_t
+ipoib_pool_tag_alloc(struct ipoib_pool *pool)
+{
+    for (uint8_t tag = 1; tag < UINT8_MAX; tag++) {
+        if (!pool->tag_used[tag]) {
+            pool->tag_used[tag] = true;
+            return tag;
+        }
+    }
+    return 0;
+}
 
 size_t
 ipoib_pool_get_ids(struct ipoib_pool *pool, uint8_t tag, uint64_t ids[],
@@ -333,6 +344,7 @@ ipoib_pool_reclaim(struct ipoib_pool *pool, uint8_t tag)
             n++;
         }
     }
+    pool->tag_used[tag] = false;
     return n;
 }
 

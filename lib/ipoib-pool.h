@@ -72,12 +72,13 @@ struct ipoib_buf {
 
 /* Takes up to 'n' buffers from the pool; returns how many. */
 size_t ipoib_pool_get(struct ipoib_pool *, struct ipoib_buf bufs[], size_t n);
-/* The same for a receive queue that marks its buffers with 'tag' (1 to 254,
- * unique in this pool), as long as they are its own. */
+/* The same for a receive queue, whose buffers are marked with 'tag' as long as
+ * they are its own.  ipoib_pool_tag_alloc() finds a free tag, or returns 0. */
+uint8_t ipoib_pool_tag_alloc(struct ipoib_pool *);
 size_t ipoib_pool_get_ids(struct ipoib_pool *, uint8_t tag, uint64_t ids[],
                           size_t n);
-/* Puts back all buffers that are marked with 'tag'; returns how many.  Nobody
- * may use them any more. */
+/* Puts back all buffers that are marked with 'tag' and frees the tag; returns
+ * how many.  Nobody may use them any more. */
 size_t ipoib_pool_reclaim(struct ipoib_pool *, uint8_t tag);
 void ipoib_pool_put(struct ipoib_pool *, uint64_t id);
 void *ipoib_pool_data(const struct ipoib_pool *, uint64_t id);
@@ -98,6 +99,11 @@ uint32_t ipoib_pool_pd_lkey(const struct ibv_pd *pd, const struct dp_packet *);
 
 uint32_t ipoib_pool_lkey(const struct ipoib_pool *);
 size_t ipoib_pool_buf_size(const struct ipoib_pool *); /* 40 + MTU. */
+
+/* Registers memory; the limit on locked memory is raised if it seems to be in
+ * the way.  NULL and errno on failure, which is logged. */
+struct ibv_mr *ipoib_pool_reg_mr(const struct ipoib_verbs *, struct ibv_pd *,
+                                 void *addr, size_t len, int access);
 
 struct ipoib_pool_stats {
     size_t n_bufs;

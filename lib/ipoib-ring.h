@@ -73,6 +73,7 @@ struct ipoib_rxq {
     struct ipoib_msgq *from_control; /* Return ring: frames to deliver. */
     struct ipoib_limiter limiter;
     struct ipoib_rx_stats stats;
+    struct ipoib_rxq_private *priv; /* ipoib-ring-private.h. */
     /* Counts the times that the CQ was found empty, so that the control
      * thread knows that a QP's last completions were taken. */
     atomic_uint64_t drained;
@@ -90,7 +91,7 @@ struct ipoib_rxq_params {
 /* 0 or a positive errno value, and then '*rxqp' is NULL. */
 int ipoib_rxq_create(struct ipoib_shared *, const struct ipoib_rxq_params *,
                      struct ipoib_rxq **rxqp);
-/* The QPs of hosts must be gone. */
+/* The QPs of hosts must be gone.  All buffers go back to the pool. */
 void ipoib_rxq_destroy(struct ipoib_rxq *);
 /* Posts receives until 'n_desc' are there; 0 or errno.  Receiving thread, or
  * nobody receives. */
@@ -103,6 +104,19 @@ int ipoib_rxq_refill(struct ipoib_rxq *);
 struct ibv_qp *ipoib_rxq_create_host_qp(struct ipoib_rxq *,
                                         struct ibv_cq *send_cq,
                                         const struct ipoib_ud_params *);
+
+/* A transmit queue works, or it stands still: because of an error, that the
+ * data path sees first, or since the control thread stopped it to change its
+ * QP.  Packets are dropped meanwhile (drop_post). */
+enum ipoib_txq_state {
+    IPOIB_TXQ_RUNNING,
+    IPOIB_TXQ_ERROR,            /* Set by the data path: to be restarted. */
+    IPOIB_TXQ_STOPPING,         /* Control thread: not another post, but one
+                                 * may be under way. */
+    IPOIB_TXQ_STOPPED,          /* As _ERROR, but wanted. */
+    IPOIB_TXQ_RESTARTED,        /* Control thread: the QP was reset, its
+                                 * completions will not come. */
+};
 
 struct ipoib_txq {
     /* Data path; one thread at a time ('lock' where OVS shares the queue). */
@@ -118,6 +132,7 @@ struct ipoib_txq {
     /* Source MACs of late, each with the second in which the control thread
      * was told of it. */
     struct { uint64_t mac; uint32_t told; } sources[256];
+    atomic_uint32_t state;      /* enum ipoib_txq_state. */
     struct ovs_spin lock;
 };
 
@@ -130,6 +145,18 @@ struct ipoib_txq_params {
 int ipoib_txq_create(struct ipoib_shared *, const struct ipoib_txq_params *,
                      struct ipoib_txq **txqp);
 void ipoib_txq_destroy(struct ipoib_txq *);
+
+/* The control thread's part when a send queue has failed (state _ERROR; a UD
+ * QP goes to SQE with its first failed send, and all other sends fail) or its
+ * P_Key index or Q_Key changes.
+ *
+ * ipoib_txq_stop() asks the data path to leave a queue alone that runs;
+ * ipoib_txq_is_still() tells whether it does: at once in state _ERROR, else
+ * after an RCU grace period, so ask again.  Then ipoib_txq_restart() takes the
+ * QP through RESET to RTS; the packets that were in it are gone. */
+void ipoib_txq_stop(struct ipoib_txq *);
+bool ipoib_txq_is_still(struct ipoib_txq *);
+int ipoib_txq_restart(struct ipoib_txq *, const struct ipoib_ud_params *);
 
 /* A send queue of the control thread: registered slots and a CQ that the QPs
  * of hosts name as their send CQ.  Control thread only. */
@@ -146,6 +173,8 @@ struct ibv_cq *ipoib_ctlq_cq(struct ipoib_ctlq *);
 int ipoib_ctlq_send(struct ipoib_ctlq *, struct ibv_qp *qp,
                     const struct dp_packet *packet, struct ibv_ah *ah,
                     uint32_t qpn, uint32_t qkey);
+/* 'qpn' was destroyed or reset: its completions will not come. */
+void ipoib_ctlq_forget(struct ipoib_ctlq *, uint32_t qpn);
 /* Takes completions.  Calls 'error' for each that failed. */
 void ipoib_ctlq_run(struct ipoib_ctlq *,
                     void (*error)(void *aux, uint32_t qpn,

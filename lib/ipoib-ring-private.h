@@ -1,0 +1,77 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef IPOIB_RING_PRIVATE_H
+#define IPOIB_RING_PRIVATE_H 1
+
+/* The inside of the queues, for ipoib-ring.c, ipoib-rx.c and ipoib-tx.c. */
+
+#include "ipoib-ring.h"
+#include "netdev.h"
+
+struct dp_packet;
+
+/* Receives are posted in chains of so many. */
+#define IPOIB_RX_CHAIN 32
+
+struct ipoib_rxq_private {
+    /* Receiving thread only. */
+    unsigned int chain;         /* Missing receives at which to refill. */
+    uint64_t *spare;            /* Buffers of this queue that are not posted: */
+    unsigned int n_spare;       /* 'n_desc' at most. */
+    bool starved;               /* The pool was empty: copy packets, so that
+                                 * their buffers stay here. */
+    bool ring_last;             /* The last batch was the return ring's. */
+
+    /* Destinations (QPN and IP address) that were checked of late, each with
+     * the second. */
+    struct { uint64_t key; uint32_t second; } checked[256];
+
+    struct ibv_recv_wr wr[IPOIB_RX_CHAIN];
+    struct ibv_sge sge[IPOIB_RX_CHAIN];
+
+    uint8_t tag;                /* Of this queue's buffers in the pool. */
+    struct ibv_pd *pd;
+};
+
+/* A send queue never has less room than this, so that a burst is never more
+ * than a quarter of it: then one signalled WR a burst is enough. */
+#define IPOIB_TX_MIN_DESC (4 * NETDEV_MAX_BURST)
+BUILD_ASSERT_DECL(IS_POW2(IPOIB_TX_MIN_DESC));
+
+struct ipoib_txq_grace;
+
+struct ipoib_txq_slots {
+    /* 'head' counts WRs that were posted, 'tail' those that have completed;
+     * both wrap around.  A WR's wr_id is what 'tail' becomes when it
+     * completes; WRs of a QP complete in order. */
+    uint32_t head, tail;
+    uint32_t mask;              /* Number of slots, a power of 2, less 1. */
+    uint32_t max_inline;
+    uint32_t slot_size;
+    uint32_t lkey;
+    uint8_t *mem;               /* Slots. */
+    struct dp_packet **held;    /* Of each slot: the packet that is sent from
+                                 * its own memory, or NULL. */
+    uint32_t n_held;
+
+    struct ibv_send_wr wr[NETDEV_MAX_BURST];
+    struct ibv_sge sge[NETDEV_MAX_BURST];
+
+    struct ibv_pd *pd;
+    struct ibv_mr *mr;
+    struct ipoib_txq_grace *grace; /* Control thread: while _STOPPING. */
+};
+
+#endif /* ipoib-ring-private.h */

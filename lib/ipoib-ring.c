@@ -1,0 +1,624 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <config.h>
+#include "ipoib-ring.h"
+
+#include <errno.h>
+
+#include "dp-packet.h"
+#include "ipoib-ring-private.h"
+#include "openvswitch/vlog.h"
+#include "ovs-rcu.h"
+#include "ovs-thread.h"
+#include "util.h"
+
+VLOG_DEFINE_THIS_MODULE(ipoib_ring);
+
+/* Messages to and from the control thread, of each queue. */
+#define RING_SIZE 1024
+
+/* What is asked for; the device may give less or more. */
+#define MAX_INLINE 128
+
+static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(5, 20);
+
+/* Makes a UD QP, started, that receives through 'srq' or else by itself.
+ * 'n_recv' is 0 with an SRQ.  NULL and errno on failure.  Stores how much can
+ * be sent inline in '*inlinep', if nonnull. */
+static struct ibv_qp *
+create_qp(const struct ipoib_verbs *verbs, struct ibv_pd *pd,
+          struct ibv_cq *send_cq, struct ibv_cq *recv_cq, struct ibv_srq *srq,
+          unsigned int n_send, unsigned int n_recv,
+          const struct ipoib_ud_params *ud, uint32_t *inlinep)
+{
+    struct ibv_qp_init_attr attr = {
+        .send_cq = send_cq,
+        .recv_cq = recv_cq,
+        .srq = srq,
+        .cap = {
+            .max_send_wr = n_send,
+            .max_recv_wr = n_recv,
+            .max_send_sge = 1,
+            .max_recv_sge = n_recv ? 1 : 0,
+            .max_inline_data = inlinep ? MAX_INLINE : 0,
+        },
+        .qp_type = IBV_QPT_UD,
+    };
+    struct ibv_qp_init_attr asked = attr;
+    struct ibv_qp *qp = verbs->create_qp(pd, &attr, true);
+    int error;
+
+    if (!qp && inlinep) {
+        attr = asked;
+        attr.cap.max_inline_data = 0;
+        qp = verbs->create_qp(pd, &attr, true);
+    }
+    if (!qp) {
+        return NULL;
+    }
+    error = ipoib_verbs_ud_start(verbs, qp, ud);
+    if (error) {
+        verbs->destroy_qp(qp);
+        errno = error;
+        return NULL;
+    }
+    if (inlinep) {
+        *inlinep = attr.cap.max_inline_data;
+    }
+    return qp;
+}
+
+/* Receive queues. */
+
+static int
+rxq_init(struct ipoib_rxq *rxq, const struct ipoib_rxq_params *params)
+{
+    const struct ipoib_verbs *verbs = rxq->shared->verbs;
+    struct ipoib_rxq_private *priv = rxq->priv;
+
+    priv->tag = ipoib_pool_tag_alloc(params->pool);
+    if (!priv->tag) {
+        return ENOSPC;
+    }
+    rxq->cq = verbs->create_cq(params->pd->context, rxq->n_desc, NULL, NULL,
+                               0);
+    if (!rxq->cq) {
+        return errno;
+    }
+    if (params->use_srq) {
+        struct ibv_srq_init_attr attr = {
+            .attr = { .max_wr = rxq->n_desc, .max_sge = 1 },
+        };
+
+        rxq->srq = verbs->create_srq(params->pd, &attr);
+        if (!rxq->srq) {
+            return errno;
+        }
+    }
+    rxq->base_qp = create_qp(verbs, params->pd,
+                             params->send_cq ? params->send_cq : rxq->cq,
+                             rxq->cq, rxq->srq, IPOIB_HOST_QP_SENDS,
+                             params->use_srq ? 0 : rxq->n_desc, &params->ud,
+                             NULL);
+    if (!rxq->base_qp) {
+        return errno;
+    }
+    return ipoib_rxq_refill(rxq);
+}
+
+int
+ipoib_rxq_create(struct ipoib_shared *shared,
+                 const struct ipoib_rxq_params *params,
+                 struct ipoib_rxq **rxqp)
+{
+    struct ipoib_rxq *rxq = xzalloc_cacheline(sizeof *rxq);
+    struct ipoib_rxq_private *priv = xzalloc_cacheline(sizeof *priv);
+    int error;
+
+    *rxqp = NULL;
+    rxq->shared = shared;
+    rxq->pool = params->pool;
+    rxq->id = params->id;
+    rxq->n_desc = params->n_desc;
+    rxq->to_control = ipoib_msgq_create(RING_SIZE);
+    rxq->from_control = ipoib_msgq_create(RING_SIZE);
+    ipoib_limiter_init(&rxq->limiter);
+    atomic_init(&rxq->drained, 0);
+
+    rxq->priv = priv;
+    priv->pd = params->pd;
+    priv->chain = MAX(1, MIN(IPOIB_RX_CHAIN, rxq->n_desc / 2));
+    priv->spare = xcalloc(rxq->n_desc, sizeof *priv->spare);
+    for (size_t i = 0; i < IPOIB_RX_CHAIN; i++) {
+        priv->wr[i].sg_list = &priv->sge[i];
+        priv->wr[i].num_sge = 1;
+        priv->wr[i].next = i + 1 < IPOIB_RX_CHAIN ? &priv->wr[i + 1] : NULL;
+        priv->sge[i].length = ipoib_pool_buf_size(rxq->pool);
+        priv->sge[i].lkey = ipoib_pool_lkey(rxq->pool);
+    }
+
+    error = rxq_init(rxq, params);
+    if (error) {
+        ipoib_rxq_destroy(rxq);
+        return error;
+    }
+    *rxqp = rxq;
+    return 0;
+}
+
+void
+ipoib_rxq_destroy(struct ipoib_rxq *rxq)
+{
+    const struct ipoib_verbs *verbs;
+    int error = 0;
+
+    if (!rxq) {
+        return;
+    }
+    verbs = rxq->shared->verbs;
+    if (rxq->base_qp) {
+        error = verbs->destroy_qp(rxq->base_qp);
+    }
+    if (rxq->srq && !error) {
+        error = verbs->destroy_srq(rxq->srq);
+    }
+    if (rxq->cq && !error) {
+        error = verbs->destroy_cq(rxq->cq);
+    }
+    if (error) {
+        /* The device may still write to the buffers: they stay with it. */
+        VLOG_ERR("destroying receive queue %u failed (%s)", rxq->id,
+                 ovs_strerror(error));
+    } else if (rxq->priv->tag) {
+        ipoib_pool_reclaim(rxq->pool, rxq->priv->tag);
+    }
+    ipoib_msgq_destroy(rxq->to_control);
+    ipoib_msgq_destroy(rxq->from_control);
+    free(rxq->priv->spare);
+    free_cacheline(rxq->priv);
+    free_cacheline(rxq);
+}
+
+/* Posts the first 'n' of the prepared WRs.  Returns how many were taken. */
+static size_t
+rxq_post(struct ipoib_rxq *rxq, size_t n)
+{
+    struct ipoib_rxq_private *priv = rxq->priv;
+    struct ibv_recv_wr *last = &priv->wr[n - 1];
+    struct ibv_recv_wr *next = last->next;
+    struct ibv_recv_wr *bad = NULL;
+    int error;
+
+    last->next = NULL;
+    error = (rxq->srq
+             ? ibv_post_srq_recv(rxq->srq, &priv->wr[0], &bad)
+             : ibv_post_recv(rxq->base_qp, &priv->wr[0], &bad));
+    last->next = next;
+    if (OVS_UNLIKELY(error)) {
+        VLOG_WARN_RL(&rl, "posting receives failed (%s)",
+                     ovs_strerror(error));
+        return bad ? bad - priv->wr : 0;
+    }
+    return n;
+}
+
+int
+ipoib_rxq_refill(struct ipoib_rxq *rxq)
+{
+    struct ipoib_rxq_private *priv = rxq->priv;
+    uint64_t ids[IPOIB_RX_CHAIN];
+
+    while (rxq->n_posted < rxq->n_desc) {
+        size_t want = MIN(rxq->n_desc - rxq->n_posted, IPOIB_RX_CHAIN);
+        size_t n = MIN(want, priv->n_spare);
+        size_t posted;
+
+        priv->n_spare -= n;
+        memcpy(ids, &priv->spare[priv->n_spare], n * sizeof *ids);
+        if (n < want) {
+            n += ipoib_pool_get_ids(rxq->pool, priv->tag, &ids[n], want - n);
+            priv->starved = n < want;
+            if (!n) {
+                return ENOBUFS;
+            }
+        }
+
+        for (size_t i = 0; i < n; i++) {
+            priv->wr[i].wr_id = ids[i];
+            priv->sge[i].addr = ids[i];
+        }
+        posted = rxq_post(rxq, n);
+        rxq->n_posted += posted;
+        if (OVS_UNLIKELY(posted < n)) {
+            /* Tried again with the next refill. */
+            memcpy(&priv->spare[priv->n_spare], &ids[posted],
+                   (n - posted) * sizeof *ids);
+            priv->n_spare += n - posted;
+            return EIO;
+        }
+        if (n < want) {
+            return ENOBUFS;
+        }
+    }
+    return 0;
+}
+
+struct ibv_qp *
+ipoib_rxq_create_host_qp(struct ipoib_rxq *rxq, struct ibv_cq *send_cq,
+                         const struct ipoib_ud_params *ud)
+{
+    if (!rxq->srq) {
+        errno = EOPNOTSUPP;
+        return NULL;
+    }
+    return create_qp(rxq->shared->verbs, rxq->priv->pd, send_cq, rxq->cq,
+                     rxq->srq, IPOIB_HOST_QP_SENDS, 0, ud, NULL);
+}
+
+/* Transmit queues. */
+
+/* Tells, after an RCU grace period, that it is over. */
+struct ipoib_txq_grace {
+    struct ovs_refcount refs;
+    atomic_bool over;
+};
+
+static void
+grace_unref(struct ipoib_txq_grace *grace)
+{
+    if (grace && ovs_refcount_unref(&grace->refs) == 1) {
+        free(grace);
+    }
+}
+
+static void
+grace_over(struct ipoib_txq_grace *grace)
+{
+    atomic_store_explicit(&grace->over, true, memory_order_release);
+    grace_unref(grace);
+}
+
+static struct ipoib_txq_grace *
+grace_start(void)
+{
+    struct ipoib_txq_grace *grace = xmalloc(sizeof *grace);
+
+    ovs_refcount_init(&grace->refs);
+    ovs_refcount_ref(&grace->refs);
+    atomic_init(&grace->over, false);
+    ovsrcu_postpone(grace_over, grace);
+    return grace;
+}
+
+static int
+txq_init(struct ipoib_txq *txq, const struct ipoib_txq_params *params)
+{
+    const struct ipoib_verbs *verbs = txq->shared->verbs;
+    struct ipoib_txq_slots *slots = txq->slots;
+
+    slots->mr = ipoib_pool_reg_mr(verbs, params->pd, slots->mem,
+                                  (size_t) txq->n_desc * slots->slot_size, 0);
+    if (!slots->mr) {
+        return errno;
+    }
+    slots->lkey = slots->mr->lkey;
+    txq->cq = verbs->create_cq(params->pd->context, txq->n_desc, NULL, NULL,
+                               0);
+    if (!txq->cq) {
+        return errno;
+    }
+    txq->qp = create_qp(verbs, params->pd, txq->cq, txq->cq, NULL,
+                        txq->n_desc, 0, &params->ud, &slots->max_inline);
+    return txq->qp ? 0 : errno;
+}
+
+int
+ipoib_txq_create(struct ipoib_shared *shared,
+                 const struct ipoib_txq_params *params,
+                 struct ipoib_txq **txqp)
+{
+    struct ipoib_txq *txq = xzalloc_cacheline(sizeof *txq);
+    struct ipoib_txq_slots *slots = xzalloc_cacheline(sizeof *slots);
+    int error;
+
+    *txqp = NULL;
+    txq->shared = shared;
+    txq->id = params->id;
+    txq->n_desc = MAX(IPOIB_TX_MIN_DESC, ROUND_UP_POW2(params->n_desc));
+    txq->to_control = ipoib_msgq_create(RING_SIZE);
+    ipoib_limiter_init(&txq->limiter);
+    atomic_init(&txq->state, IPOIB_TXQ_RUNNING);
+    ovs_spin_init(&txq->lock);
+
+    txq->slots = slots;
+    slots->pd = params->pd;
+    slots->mask = txq->n_desc - 1;
+    slots->slot_size = ROUND_UP(params->mtu, CACHE_LINE_SIZE);
+    slots->mem = xmalloc_pagealign((size_t) txq->n_desc * slots->slot_size);
+    slots->held = xcalloc(txq->n_desc, sizeof *slots->held);
+    for (size_t i = 0; i < NETDEV_MAX_BURST; i++) {
+        slots->wr[i].sg_list = &slots->sge[i];
+        slots->wr[i].num_sge = 1;
+        slots->wr[i].opcode = IBV_WR_SEND;
+        slots->wr[i].next = (i + 1 < NETDEV_MAX_BURST
+                             ? &slots->wr[i + 1] : NULL);
+    }
+
+    error = txq_init(txq, params);
+    if (error) {
+        ipoib_txq_destroy(txq);
+        return error;
+    }
+    *txqp = txq;
+    return 0;
+}
+
+void
+ipoib_txq_destroy(struct ipoib_txq *txq)
+{
+    const struct ipoib_verbs *verbs;
+    struct ipoib_txq_slots *slots;
+    int error = 0;
+
+    if (!txq) {
+        return;
+    }
+    verbs = txq->shared->verbs;
+    slots = txq->slots;
+    if (txq->qp) {
+        error = verbs->destroy_qp(txq->qp);
+    }
+    if (txq->cq && !error) {
+        error = verbs->destroy_cq(txq->cq);
+    }
+    if (slots->mr && !error) {
+        error = verbs->dereg_mr(slots->mr);
+    }
+    if (error) {
+        VLOG_ERR("destroying transmit queue %u failed (%s)", txq->id,
+                 ovs_strerror(error));
+    } else {
+        free_pagealign(slots->mem);
+    }
+    for (size_t i = 0; i < txq->n_desc; i++) {
+        dp_packet_delete(slots->held[i]);
+    }
+    free(slots->held);
+    grace_unref(slots->grace);
+    free_cacheline(slots);
+    ipoib_msgq_destroy(txq->to_control);
+    ovs_spin_destroy(&txq->lock);
+    free_cacheline(txq);
+}
+
+/* Replaces state 'from' by 'to'; false if it is another state. */
+static bool
+txq_change_state(struct ipoib_txq *txq, uint32_t from, uint32_t to)
+{
+    return atomic_compare_exchange_strong(&txq->state, &from, to);
+}
+
+void
+ipoib_txq_stop(struct ipoib_txq *txq)
+{
+    if (txq_change_state(txq, IPOIB_TXQ_RUNNING, IPOIB_TXQ_STOPPING)
+        || txq_change_state(txq, IPOIB_TXQ_RESTARTED, IPOIB_TXQ_STOPPING)) {
+        txq->slots->grace = grace_start();
+    }
+}
+
+bool
+ipoib_txq_is_still(struct ipoib_txq *txq)
+{
+    struct ipoib_txq_slots *slots = txq->slots;
+    uint32_t state;
+
+    atomic_read_explicit(&txq->state, &state, memory_order_acquire);
+    if (state == IPOIB_TXQ_STOPPING) {
+        bool over;
+
+        atomic_read_explicit(&slots->grace->over, &over,
+                             memory_order_acquire);
+        if (over) {
+            grace_unref(slots->grace);
+            slots->grace = NULL;
+            atomic_store_relaxed(&txq->state, IPOIB_TXQ_STOPPED);
+            return true;
+        }
+    }
+    return state == IPOIB_TXQ_ERROR || state == IPOIB_TXQ_STOPPED;
+}
+
+int
+ipoib_txq_restart(struct ipoib_txq *txq, const struct ipoib_ud_params *ud)
+{
+    int error;
+
+    ovs_assert(ipoib_txq_is_still(txq));
+    error = ipoib_verbs_ud_restart(txq->shared->verbs, txq->qp, ud);
+    if (!error) {
+        atomic_store_explicit(&txq->state, IPOIB_TXQ_RESTARTED,
+                              memory_order_release);
+    }
+    return error;
+}
+
+/* The control thread's send queue.
+ *
+ * A WR's wr_id is the number of its slot, and in the upper half how often the
+ * slot was used before: a completion that ipoib_ctlq_forget() did not expect
+ * is told apart. */
+
+struct ctlq_slot {
+    uint32_t qpn;               /* 0: free. */
+    uint32_t use;
+};
+
+struct ipoib_ctlq {
+    const struct ipoib_verbs *verbs;
+    struct ibv_cq *cq;
+    struct ibv_mr *mr;
+    uint8_t *mem;
+    size_t slot_size;
+    unsigned int n_slots;
+    struct ctlq_slot *slots;
+    uint32_t *free;             /* Numbers of the free slots. */
+    unsigned int n_free;
+};
+
+struct ipoib_ctlq *
+ipoib_ctlq_create(const struct ipoib_verbs *verbs, struct ibv_context *ctx,
+                  struct ibv_pd *pd, unsigned int n_slots, size_t mtu)
+{
+    struct ipoib_ctlq *q = xzalloc(sizeof *q);
+    int error;
+
+    q->verbs = verbs;
+    q->slot_size = ROUND_UP(mtu, CACHE_LINE_SIZE);
+    q->n_slots = q->n_free = n_slots;
+    q->mem = xmalloc_pagealign(n_slots * q->slot_size);
+    q->slots = xcalloc(n_slots, sizeof *q->slots);
+    q->free = xcalloc(n_slots, sizeof *q->free);
+    for (uint32_t i = 0; i < n_slots; i++) {
+        q->free[i] = i;
+    }
+    q->mr = ipoib_pool_reg_mr(verbs, pd, q->mem, n_slots * q->slot_size, 0);
+    if (q->mr) {
+        q->cq = verbs->create_cq(ctx, n_slots, NULL, NULL, 0);
+    }
+    if (!q->cq) {
+        error = errno;
+        ipoib_ctlq_destroy(q);
+        errno = error;
+        return NULL;
+    }
+    return q;
+}
+
+void
+ipoib_ctlq_destroy(struct ipoib_ctlq *q)
+{
+    int error = 0;
+
+    if (!q) {
+        return;
+    }
+    if (q->cq) {
+        error = q->verbs->destroy_cq(q->cq);
+    }
+    if (q->mr && !error) {
+        error = q->verbs->dereg_mr(q->mr);
+    }
+    if (error) {
+        VLOG_ERR("destroying the control thread's send queue failed (%s)",
+                 ovs_strerror(error));
+    } else {
+        free_pagealign(q->mem);
+    }
+    free(q->slots);
+    free(q->free);
+    free(q);
+}
+
+struct ibv_cq *
+ipoib_ctlq_cq(struct ipoib_ctlq *q)
+{
+    return q->cq;
+}
+
+static void
+ctlq_release(struct ipoib_ctlq *q, uint32_t slot)
+{
+    q->slots[slot].qpn = 0;
+    q->slots[slot].use++;
+    q->free[q->n_free++] = slot;
+}
+
+int
+ipoib_ctlq_send(struct ipoib_ctlq *q, struct ibv_qp *qp,
+                const struct dp_packet *packet, struct ibv_ah *ah,
+                uint32_t qpn, uint32_t qkey)
+{
+    size_t len = dp_packet_size(packet);
+    struct ibv_send_wr *bad;
+    uint32_t slot;
+    int error;
+
+    if (len > q->slot_size) {
+        return EMSGSIZE;
+    }
+    if (!q->n_free) {
+        return EAGAIN;
+    }
+    slot = q->free[--q->n_free];
+    q->slots[slot].qpn = qp->qp_num;
+    memcpy(q->mem + slot * q->slot_size, dp_packet_data(packet), len);
+
+    struct ibv_sge sge = {
+        .addr = (uintptr_t) (q->mem + slot * q->slot_size),
+        .length = len,
+        .lkey = q->mr->lkey,
+    };
+    struct ibv_send_wr wr = {
+        .wr_id = ((uint64_t) q->slots[slot].use << 32) | slot,
+        .sg_list = &sge,
+        .num_sge = 1,
+        .opcode = IBV_WR_SEND,
+        .send_flags = IBV_SEND_SIGNALED,
+        .wr.ud = { .ah = ah, .remote_qpn = qpn, .remote_qkey = qkey },
+    };
+    error = ibv_post_send(qp, &wr, &bad);
+    if (error) {
+        ctlq_release(q, slot);
+    }
+    return error == ENOMEM ? EAGAIN : error;
+}
+
+void
+ipoib_ctlq_forget(struct ipoib_ctlq *q, uint32_t qpn)
+{
+    for (uint32_t i = 0; qpn && i < q->n_slots; i++) {
+        if (q->slots[i].qpn == qpn) {
+            ctlq_release(q, i);
+        }
+    }
+}
+
+void
+ipoib_ctlq_run(struct ipoib_ctlq *q,
+               void (*error)(void *aux, uint32_t qpn, enum ibv_wc_status),
+               void *aux)
+{
+    struct ibv_wc wc[NETDEV_MAX_BURST];
+    int n;
+
+    do {
+        n = ibv_poll_cq(q->cq, ARRAY_SIZE(wc), wc);
+        for (int i = 0; i < n; i++) {
+            uint32_t slot = wc[i].wr_id;
+            uint32_t use = wc[i].wr_id >> 32;
+
+            if (slot < q->n_slots && q->slots[slot].qpn
+                && q->slots[slot].use == use) {
+                uint32_t qpn = q->slots[slot].qpn;
+
+                ctlq_release(q, slot);
+                if (wc[i].status != IBV_WC_SUCCESS && error) {
+                    error(aux, qpn, wc[i].status);
+                }
+            }
+        }
+    } while (n == ARRAY_SIZE(wc));
+}
