@@ -332,7 +332,7 @@ hostqp_is_drained(struct ipoib_hostqps *hqs, struct hostqp *hq,
         return false;
     }
     atomic_read(&hq->grace->over, &over);
-    return over && (drained != hq->drained || late);
+    return over && (drained - hq->drained >= 2 || late);
 }
 
 static void

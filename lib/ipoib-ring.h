@@ -75,7 +75,9 @@ struct ipoib_rxq {
     struct ipoib_rx_stats stats;
     struct ipoib_rxq_private *priv; /* ipoib-ring-private.h. */
     /* Counts the times that the CQ was found empty, so that the control
-     * thread knows that a QP's last completions were taken. */
+     * thread knows that a QP's last completions were taken: that is sure when
+     * it has gone up by 2, since the first of them may belong to a poll that
+     * had begun before. */
     atomic_uint64_t drained;
 };
 
