@@ -54,7 +54,8 @@ void ipoib_sa_receive(struct ipoib_sa *, const struct ib_sa_mad *,
 /* Where the SA is; 'lid' 0: nowhere yet, requests wait and don't time out.
  * Outstanding requests are sent again at once if it changed. */
 void ipoib_sa_set_dest(struct ipoib_sa *, const struct ipoib_mad_dest *);
-void ipoib_sa_set_report_cb(struct ipoib_sa *, ipoib_sa_report_cb *, void *aux);
+void ipoib_sa_set_report_cb(struct ipoib_sa *, ipoib_sa_report_cb *,
+                            void *aux);
 
 /* Queues a request: 'method' and 'attr_id' (host byte order), 'len' bytes of
  * 'record', of which 'comp_mask' are meant.  Never fails, and never calls back
@@ -68,9 +69,21 @@ void ipoib_sa_cancel(struct ipoib_sa *, struct ipoib_sa_request *);
 void ipoib_sa_run(struct ipoib_sa *, long long int now);
 void ipoib_sa_wait(struct ipoib_sa *);
 
+/* Sends a request once, at once, past the window; whatever is answered counts
+ * as late.  For what is said on the way out.  Returns 0 or a positive errno
+ * value (ENETDOWN: there is no transport or no SA). */
+int ipoib_sa_send_once(struct ipoib_sa *, uint8_t method, uint16_t attr_id,
+                       uint64_t comp_mask, const void *record, size_t len);
+
+/* How many requests may be outstanding, 1 to 256. */
+#define IPOIB_SA_WINDOW 64
+void ipoib_sa_set_window(struct ipoib_sa *, unsigned int window);
+
 /* ClassPortInfo, which the client asks for by itself when the SA is new.
  * False until it is known. */
 bool ipoib_sa_send_only_full_member(const struct ipoib_sa *);
+/* True once ClassPortInfo is known, or the client has given up on it. */
+bool ipoib_sa_is_settled(const struct ipoib_sa *);
 
 struct ipoib_sa_stats {
     uint64_t n_sent, n_resent, n_answers, n_timeouts, n_late, n_busy,

@@ -1,0 +1,572 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <config.h>
+#include "ipoib-sa.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "coverage.h"
+#include "openvswitch/list.h"
+#include "openvswitch/poll-loop.h"
+#include "openvswitch/vlog.h"
+#include "random.h"
+#include "unaligned.h"
+#include "util.h"
+
+VLOG_DEFINE_THIS_MODULE(ipoib_sa);
+
+COVERAGE_DEFINE(ipoib_sa_sent);
+COVERAGE_DEFINE(ipoib_sa_resent);
+COVERAGE_DEFINE(ipoib_sa_timeout);
+COVERAGE_DEFINE(ipoib_sa_late);
+COVERAGE_DEFINE(ipoib_sa_bad);
+
+/* The low 32 bits of a transaction ID are a sequence number and the slot of
+ * the transaction.  The high 32 bits are not looked at in an answer: a kernel
+ * on the way may have put its own there. */
+#define SA_SLOT_BITS 8
+#define SA_N_SLOTS (1u << SA_SLOT_BITS)
+
+#define SA_TIMEOUT 500          /* Of the first try, ms; then it doubles. */
+#define SA_TRIES 4
+#define SA_INFO_TIMEOUT 1000    /* Of each try of ClassPortInfo, ms. */
+#define SA_INFO_TRIES 3
+#define SA_AGAIN 10             /* Until a busy transport is tried again. */
+#define SA_ONCE_SPINS 1000      /* Looks for room to send what cannot wait. */
+
+struct ipoib_sa_request {
+    struct ovs_list node;       /* In ipoib_sa's 'queued' or 'outstanding'. */
+    struct ib_sa_mad mad;
+    ipoib_sa_cb *cb;
+    void *aux;
+    bool outstanding;           /* Has a slot. */
+    bool sent_before;
+    uint32_t tid;               /* Low 32 bits; only if 'outstanding'. */
+    unsigned int n_tries;       /* Made. */
+    unsigned int max_tries;
+    bool fixed;                 /* The timeout does not double. */
+    long long int timeout;      /* Of the current try. */
+    long long int deadline;     /* When 'timeout' is over. */
+    bool busy;                  /* SA said BUSY: deadline is to be made. */
+};
+
+struct ipoib_sa {
+    struct ipoib_mad_transport *transport;
+    struct ipoib_mad_dest dest;
+    ipoib_sa_report_cb *report_cb;
+    void *report_aux;
+
+    struct ovs_list queued;
+    struct ovs_list outstanding;
+    struct ipoib_sa_request *slots[SA_N_SLOTS];
+    unsigned int next_slot;
+    unsigned int window;
+    uint32_t tid_high;
+    uint32_t seq;
+    long long int blocked;      /* Transport is full: not before this. */
+
+    struct ipoib_sa_request *info_request;
+    bool info_known;
+    bool info_done;             /* Known, or given up. */
+    bool send_only_full;
+
+    struct ipoib_sa_stats stats;
+};
+
+static void sa_ask_info(struct ipoib_sa *);
+
+static bool
+sa_can_send(const struct ipoib_sa *sa)
+{
+    return sa->transport && sa->dest.lid;
+}
+
+struct ipoib_sa *
+ipoib_sa_create(void)
+{
+    struct ipoib_sa *sa = xzalloc(sizeof *sa);
+
+    ovs_list_init(&sa->queued);
+    ovs_list_init(&sa->outstanding);
+    sa->window = IPOIB_SA_WINDOW;
+    sa->tid_high = random_uint32();
+    sa->seq = random_uint32();
+    return sa;
+}
+
+void
+ipoib_sa_destroy(struct ipoib_sa *sa)
+{
+    struct ipoib_sa_request *r;
+
+    if (!sa) {
+        return;
+    }
+    LIST_FOR_EACH_POP (r, node, &sa->queued) {
+        free(r);
+    }
+    LIST_FOR_EACH_POP (r, node, &sa->outstanding) {
+        free(r);
+    }
+    free(sa);
+}
+
+void
+ipoib_sa_set_window(struct ipoib_sa *sa, unsigned int window)
+{
+    sa->window = MIN(MAX(window, 1), SA_N_SLOTS);
+}
+
+void
+ipoib_sa_set_report_cb(struct ipoib_sa *sa, ipoib_sa_report_cb *cb, void *aux)
+{
+    sa->report_cb = cb;
+    sa->report_aux = aux;
+}
+
+bool
+ipoib_sa_send_only_full_member(const struct ipoib_sa *sa)
+{
+    return sa->info_known && sa->send_only_full;
+}
+
+bool
+ipoib_sa_is_settled(const struct ipoib_sa *sa)
+{
+    return sa->info_done;
+}
+
+void
+ipoib_sa_get_stats(const struct ipoib_sa *sa, struct ipoib_sa_stats *stats)
+{
+    *stats = sa->stats;
+    stats->n_queued = ovs_list_size(&sa->queued);
+}
+
+/* Requests. */
+
+static void
+sa_init_mad(const struct ipoib_sa *sa, struct ib_sa_mad *mad, uint8_t method,
+            uint16_t attr_id, uint64_t comp_mask, const void *record,
+            size_t len)
+{
+    ovs_assert(len <= sizeof mad->data);
+
+    memset(mad, 0, sizeof *mad);
+    mad->base_version = IB_MAD_BASE_VERSION;
+    mad->mgmt_class = IB_MGMT_CLASS_SA;
+    mad->class_version = IB_SA_CLASS_VERSION;
+    mad->method = method;
+    mad->attr_id = htons(attr_id);
+    mad->comp_mask[0] = htonl(comp_mask >> 32);
+    mad->comp_mask[1] = htonl(comp_mask);
+    put_32aligned_be64(&mad->tid, htonll((uint64_t) sa->tid_high << 32));
+    if (len) {
+        memcpy(mad->data, record, len);
+    }
+}
+
+struct ipoib_sa_request *
+ipoib_sa_send(struct ipoib_sa *sa, uint8_t method, uint16_t attr_id,
+              uint64_t comp_mask, const void *record, size_t len,
+              ipoib_sa_cb *cb, void *aux)
+{
+    struct ipoib_sa_request *r = xzalloc(sizeof *r);
+
+    sa_init_mad(sa, &r->mad, method, attr_id, comp_mask, record, len);
+    r->cb = cb;
+    r->aux = aux;
+    r->max_tries = SA_TRIES;
+    r->timeout = SA_TIMEOUT;
+    ovs_list_push_back(&sa->queued, &r->node);
+    return r;
+}
+
+int
+ipoib_sa_send_once(struct ipoib_sa *sa, uint8_t method, uint16_t attr_id,
+                   uint64_t comp_mask, const void *record, size_t len)
+{
+    struct ib_sa_mad mad;
+    int error;
+
+    if (!sa_can_send(sa)) {
+        return ENETDOWN;
+    }
+    sa_init_mad(sa, &mad, method, attr_id, comp_mask, record, len);
+    /* No slot answers to this one: all that are in use have another
+     * sequence number. */
+    put_32aligned_be64(&mad.tid, htonll((uint64_t) sa->tid_high << 32
+                                        | ++sa->seq << SA_SLOT_BITS));
+    error = sa->transport->class->send(sa->transport, &mad, &sa->dest);
+    for (int i = 0; error == EAGAIN && i < SA_ONCE_SPINS; i++) {
+        /* The completions of what went before make room, which takes
+         * microseconds. */
+        sa->transport->class->run(sa->transport);
+        error = sa->transport->class->send(sa->transport, &mad, &sa->dest);
+    }
+    if (!error) {
+        sa->stats.n_sent++;
+    }
+    return error;
+}
+
+/* Takes 'r' out of whatever list it is in. */
+static void
+sa_unlink(struct ipoib_sa *sa, struct ipoib_sa_request *r)
+{
+    ovs_list_remove(&r->node);
+    if (r->outstanding) {
+        sa->slots[r->tid & (SA_N_SLOTS - 1)] = NULL;
+        sa->stats.n_outstanding--;
+        r->outstanding = false;
+    }
+}
+
+void
+ipoib_sa_cancel(struct ipoib_sa *sa, struct ipoib_sa_request *r)
+{
+    if (r) {
+        sa_unlink(sa, r);
+        free(r);
+    }
+}
+
+/* Ends 'r', whose memory is gone before its callback runs. */
+static void
+sa_finish(struct ipoib_sa *sa, struct ipoib_sa_request *r, int error,
+          uint16_t status, const struct ib_sa_mad *mad)
+{
+    ipoib_sa_cb *cb = r->cb;
+    void *aux = r->aux;
+
+    sa_unlink(sa, r);
+    free(r);
+    cb(aux, error, status, mad);
+}
+
+/* Sends 'r', which has a slot, once, under a new transaction ID.  Returns
+ * false if the transport has no room now. */
+static bool
+sa_transmit(struct ipoib_sa *sa, struct ipoib_sa_request *r, unsigned int slot,
+            long long int now)
+{
+    int error;
+
+    r->tid = ++sa->seq << SA_SLOT_BITS | slot;
+    put_32aligned_be64(&r->mad.tid,
+                       htonll((uint64_t) sa->tid_high << 32 | r->tid));
+    error = sa->transport->class->send(sa->transport, &r->mad, &sa->dest);
+    if (error == EAGAIN) {
+        sa->blocked = now + SA_AGAIN;
+        return false;
+    } else if (error) {
+        static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(1, 5);
+
+        /* As good as lost: the timeout is the time until the next try. */
+        VLOG_INFO_RL(&rl, "failed to send a request to the SA (%s)",
+                     ovs_strerror(error));
+    }
+
+    if (r->sent_before) {
+        sa->stats.n_resent++;
+        COVERAGE_INC(ipoib_sa_resent);
+    } else {
+        sa->stats.n_sent++;
+        COVERAGE_INC(ipoib_sa_sent);
+    }
+    r->sent_before = true;
+    r->busy = false;
+    if (r->n_tries++ && !r->fixed) {
+        r->timeout *= 2;
+    }
+    r->deadline = now + r->timeout;
+    return true;
+}
+
+/* Gives queued requests slots, as far as the window allows. */
+static void
+sa_send_queued(struct ipoib_sa *sa, long long int now)
+{
+    while (sa_can_send(sa) && now >= sa->blocked
+           && sa->stats.n_outstanding < sa->window
+           && !ovs_list_is_empty(&sa->queued)) {
+        struct ipoib_sa_request *r
+            = CONTAINER_OF(ovs_list_front(&sa->queued),
+                           struct ipoib_sa_request, node);
+
+        while (sa->slots[sa->next_slot % SA_N_SLOTS]) {
+            sa->next_slot++;
+        }
+        if (!sa_transmit(sa, r, sa->next_slot % SA_N_SLOTS, now)) {
+            break;
+        }
+        sa->slots[r->tid & (SA_N_SLOTS - 1)] = r;
+        sa->next_slot++;
+        sa->stats.n_outstanding++;
+        r->outstanding = true;
+        ovs_list_remove(&r->node);
+        ovs_list_push_back(&sa->outstanding, &r->node);
+    }
+}
+
+/* Puts all outstanding requests back into the queue, before those that wait
+ * there already, as if they had not been sent. */
+static void
+sa_requeue_all(struct ipoib_sa *sa)
+{
+    while (!ovs_list_is_empty(&sa->outstanding)) {
+        struct ipoib_sa_request *r
+            = CONTAINER_OF(ovs_list_back(&sa->outstanding),
+                           struct ipoib_sa_request, node);
+
+        sa_unlink(sa, r);
+        r->n_tries = 0;
+        r->timeout = r->fixed ? SA_INFO_TIMEOUT : SA_TIMEOUT;
+        r->busy = false;
+        ovs_list_push_front(&sa->queued, &r->node);
+    }
+    sa->blocked = 0;
+}
+
+/* The time until a request that the SA was too busy for is sent again: about
+ * the time that the next try would have had, so that the clients of an SA
+ * that was overrun don't come back at the same time. */
+static long long int
+sa_busy_pause(const struct ipoib_sa_request *r)
+{
+    return r->timeout / 2 + random_range(r->timeout);
+}
+
+static void
+sa_run_outstanding(struct ipoib_sa *sa, struct ipoib_sa_request *r,
+                   long long int now)
+{
+    if (r->busy) {
+        r->busy = false;
+        r->deadline = now + sa_busy_pause(r);
+    } else if (now < r->deadline) {
+        return;
+    } else if (r->n_tries >= r->max_tries) {
+        sa->stats.n_timeouts++;
+        COVERAGE_INC(ipoib_sa_timeout);
+        sa_finish(sa, r, ETIMEDOUT, 0, NULL);
+    } else if (now >= sa->blocked) {
+        unsigned int slot = r->tid & (SA_N_SLOTS - 1);
+        uint32_t tid = r->tid;
+
+        if (!sa_transmit(sa, r, slot, now)) {
+            r->tid = tid;
+        }
+    }
+}
+
+void
+ipoib_sa_run(struct ipoib_sa *sa, long long int now)
+{
+    unsigned int i;
+
+    if (sa_can_send(sa)) {
+        /* By slot, since callbacks may cancel any request. */
+        for (i = 0; i < SA_N_SLOTS && sa->stats.n_outstanding; i++) {
+            if (sa->slots[i] && sa_can_send(sa)) {
+                sa_run_outstanding(sa, sa->slots[i], now);
+            }
+        }
+        sa_send_queued(sa, now);
+    }
+}
+
+void
+ipoib_sa_wait(struct ipoib_sa *sa)
+{
+    struct ipoib_sa_request *r;
+
+    if (!sa_can_send(sa)) {
+        return;
+    }
+    if (!ovs_list_is_empty(&sa->queued)
+        && sa->stats.n_outstanding < sa->window) {
+        poll_timer_wait_until(sa->blocked);
+    }
+    LIST_FOR_EACH (r, node, &sa->outstanding) {
+        poll_timer_wait_until(r->busy ? 0 : MAX(r->deadline, sa->blocked));
+    }
+}
+
+/* Where requests go. */
+
+static bool
+sa_dest_equal(const struct ipoib_mad_dest *a, const struct ipoib_mad_dest *b)
+{
+    return a->lid == b->lid && a->sl == b->sl && a->has_grh == b->has_grh
+           && (!a->has_grh || ib_gid_equals(&a->dgid, &b->dgid));
+}
+
+void
+ipoib_sa_set_transport(struct ipoib_sa *sa,
+                       struct ipoib_mad_transport *transport)
+{
+    if (transport != sa->transport) {
+        sa->transport = transport;
+        sa_requeue_all(sa);
+        sa_ask_info(sa);
+    }
+}
+
+void
+ipoib_sa_set_dest(struct ipoib_sa *sa, const struct ipoib_mad_dest *dest)
+{
+    if (!sa_dest_equal(dest, &sa->dest)) {
+        sa->dest = *dest;
+        sa_requeue_all(sa);
+        sa_ask_info(sa);
+    } else if (sa->info_done && !sa->info_known) {
+        /* Somebody thinks that something is new: another chance. */
+        sa_ask_info(sa);
+    }
+}
+
+/* ClassPortInfo. */
+
+static void
+sa_info_cb(void *sa_, int error, uint16_t status, const struct ib_sa_mad *mad)
+{
+    struct ipoib_sa *sa = sa_;
+
+    sa->info_request = NULL;
+    sa->info_done = true;
+    if (!error && !status) {
+        const struct ib_class_port_info *info
+            = ALIGNED_CAST(const struct ib_class_port_info *, mad->data);
+
+        sa->info_known = true;
+        sa->send_only_full = ntohl(info->cap_mask2_resp) >> 5
+                             & IB_CPI_MASK2_SEND_ONLY_FULL_MEMBER;
+        VLOG_DBG("SA at LID %"PRIu16" %s send-only full members",
+                 sa->dest.lid, sa->send_only_full ? "knows" : "lacks");
+    } else {
+        VLOG_INFO("SA at LID %"PRIu16" does not tell its capabilities (%s)",
+                  sa->dest.lid, error ? ovs_strerror(error)
+                                      : ib_sa_status_to_string(status));
+    }
+}
+
+static void
+sa_ask_info(struct ipoib_sa *sa)
+{
+    ipoib_sa_cancel(sa, sa->info_request);
+    sa->info_request = NULL;
+    sa->info_known = sa->info_done = sa->send_only_full = false;
+    if (sa_can_send(sa)) {
+        struct ipoib_sa_request *r;
+
+        r = ipoib_sa_send(sa, IB_METHOD_GET, IB_ATTR_CLASS_PORT_INFO, 0, NULL,
+                          0, sa_info_cb, sa);
+        r->max_tries = SA_INFO_TRIES;
+        r->timeout = SA_INFO_TIMEOUT;
+        r->fixed = true;
+        /* Ahead of all others, some of which wait for it. */
+        ovs_list_remove(&r->node);
+        ovs_list_push_front(&sa->queued, &r->node);
+        sa->info_request = r;
+    }
+}
+
+/* What arrives. */
+
+static void
+sa_bad(struct ipoib_sa *sa)
+{
+    sa->stats.n_bad++;
+    COVERAGE_INC(ipoib_sa_bad);
+}
+
+static void
+sa_receive_report(struct ipoib_sa *sa, const struct ib_sa_mad *mad,
+                  uint16_t slid)
+{
+    struct ipoib_mad_dest dest = sa->dest;
+    struct ib_sa_mad resp = *mad;
+
+    if (mad->attr_id != htons(IB_ATTR_NOTICE)) {
+        sa_bad(sa);
+        return;
+    }
+    sa->stats.n_reports++;
+    if (sa->transport && slid) {
+        resp.method = IB_METHOD_REPORT_RESP;
+        resp.status = 0;
+        dest.lid = slid;
+        /* If it cannot be sent, the SA sends the Report again. */
+        sa->transport->class->send(sa->transport, &resp, &dest);
+    }
+    if (sa->report_cb) {
+        sa->report_cb(sa->report_aux,
+                      ALIGNED_CAST(const struct ib_notice *, mad->data));
+    }
+}
+
+static void
+sa_receive_answer(struct ipoib_sa *sa, const struct ib_sa_mad *mad)
+{
+    uint32_t tid = ntohll(get_32aligned_be64(&mad->tid));
+    struct ipoib_sa_request *r = sa->slots[tid & (SA_N_SLOTS - 1)];
+    uint16_t status = ntohs(mad->status);
+    uint8_t method;
+
+    if (!r || r->tid != tid) {
+        sa->stats.n_late++;
+        COVERAGE_INC(ipoib_sa_late);
+        return;
+    }
+
+    /* A Set is answered by a GetResp, all others by their own response. */
+    method = r->mad.method == IB_METHOD_SET ? IB_METHOD_GET : r->mad.method;
+    if (mad->method != (method | IB_METHOD_RESP)
+        || mad->attr_id != r->mad.attr_id) {
+        sa_bad(sa);
+        return;
+    }
+
+    if (status & IB_MAD_STATUS_BUSY) {
+        sa->stats.n_busy++;
+        if (r->n_tries < r->max_tries) {
+            r->busy = true;
+            return;
+        }
+    }
+    sa->stats.n_answers++;
+    if (status) {
+        sa->stats.n_refused++;
+    }
+    sa_finish(sa, r, 0, status, mad);
+}
+
+void
+ipoib_sa_receive(struct ipoib_sa *sa, const struct ib_sa_mad *mad,
+                 uint16_t slid)
+{
+    if (mad->base_version != IB_MAD_BASE_VERSION
+        || mad->mgmt_class != IB_MGMT_CLASS_SA) {
+        sa_bad(sa);
+    } else if (mad->method & IB_METHOD_RESP) {
+        sa_receive_answer(sa, mad);
+    } else if (mad->method == IB_METHOD_REPORT) {
+        sa_receive_report(sa, mad, slid);
+    } else {
+        sa_bad(sa);
+    }
+}
