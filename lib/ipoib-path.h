@@ -28,6 +28,7 @@
 #include "ipoib-verbs.h"
 #include "ipoib-wire.h"
 #include "openvswitch/hmap.h"
+#include "openvswitch/list.h"
 
 /* Destroys AHs when neither the data path nor a send queue can use them any
  * more: an RCU grace period and IPOIB_AH_REST ms after ipoib_ah_retire(). */
@@ -36,7 +37,7 @@ struct ipoib_ah_reaper;
 struct ipoib_ah_reaper *ipoib_ah_reaper_create(const struct ipoib_verbs *);
 /* Destroys all at once; nothing may be sending any more. */
 void ipoib_ah_reaper_destroy(struct ipoib_ah_reaper *);
-void ipoib_ah_retire(struct ipoib_ah_reaper *, struct ibv_ah *); /* NULL: ok. */
+void ipoib_ah_retire(struct ipoib_ah_reaper *, struct ibv_ah *); /* Or NULL. */
 void ipoib_ah_reaper_run(struct ipoib_ah_reaper *, long long int now);
 void ipoib_ah_reaper_wait(struct ipoib_ah_reaper *);
 
@@ -64,8 +65,13 @@ struct ipoib_path {
     /* Private to ipoib-path.c. */
     struct ipoib_path_table *table;
     struct ipoib_sa_request *request;
-    long long int next_try;     /* FAILED: not before this. */
-    unsigned int n_failures;
+    struct ovs_list todo;       /* In one of the table's lists, or empty. */
+    struct ibv_ah_attr attr;    /* Of 'ah'. */
+    uint8_t record_mtu;         /* As answered; 'mtu' is at most the port's. */
+    long long int next_try;     /* FAILED or stale: not before this. */
+    long long int last_asked;
+    long long int unused_since; /* If 'n_users' is 0. */
+    unsigned int n_failures;    /* In a row. */
 };
 
 /* What paths are made of; may change in the course of time. */
@@ -92,7 +98,8 @@ ipoib_path_table_create(const struct ipoib_verbs *, struct ibv_pd *,
                         struct ipoib_sa *, struct ipoib_ah_reaper *,
                         ipoib_path_changed_cb *, void *aux);
 void ipoib_path_table_destroy(struct ipoib_path_table *);
-/* Changed parameters mark all paths stale (and fix their AHs as far as needed). */
+/* Changed parameters mark all paths stale (and fix their AHs as far as
+ * needed). */
 void ipoib_path_table_set_params(struct ipoib_path_table *,
                                  const struct ipoib_path_params *);
 
