@@ -83,10 +83,15 @@ struct ipoib_mcast_group {
 
     /* Private to ipoib-mcast.c. */
     struct ipoib_mcast *mcast;
+    struct ovs_list todo;       /* In ipoib_mcast's 'todo', or empty. */
     struct ipoib_sa_request *request;
     long long int next_try;
     unsigned int backoff;       /* Seconds. */
     bool again;                 /* To be joined again. */
+    bool known;                 /* Was joined: 'mtu' to 'qkey' are set. */
+    bool create;                /* Broadcast group: join with all of them. */
+    struct ibv_ah_attr attr;    /* Of 'ah'. */
+    uint16_t attached_mlid;     /* If 'attached'. */
 };
 
 struct ipoib_mcast_ops {
@@ -116,15 +121,23 @@ struct ipoib_mcast *
 ipoib_mcast_create(const struct ipoib_verbs *, struct ibv_pd *,
                    struct ipoib_sa *, struct ipoib_ah_reaper *,
                    const struct ipoib_mcast_ops *, void *aux);
-/* Leaves nothing at the SA by itself: see ipoib_mcast_leave_all(). */
+/* Leaves nothing at the SA by itself: see ipoib_mcast_leave_all().  Calls
+ * 'detach' for what is attached, so that the QP must still be there, and
+ * 'removed' for each group. */
 void ipoib_mcast_destroy(struct ipoib_mcast *);
-/* Joins the broadcast group once 'active'; a changed P_Key or GID joins all
- * again. */
+/* Joins the broadcast group once 'active'; a port that became active, or a
+ * changed GID, LID or P_Key joins all again.  (A P_Key is part of each MGID:
+ * groups keep their users, but get another 'mgid' and 'slot', and 'changed' is
+ * called for them.) */
 void ipoib_mcast_set_params(struct ipoib_mcast *,
                             const struct ipoib_mcast_params *);
 
 /* The group, which is made and joined if need be.  For IPOIB_MCAST_RECV each
- * call is one user more.  Returns NULL if there are too many groups. */
+ * call is one user more; IPOIB_MCAST_SEND lasts until nothing was sent for
+ * IPOIB_MCAST_IDLE_TIMEOUT seconds.  Returns NULL if there are too many groups
+ * or 'mgid' is not an MGID. */
+#define IPOIB_MCAST_MAX 16383
+#define IPOIB_MCAST_IDLE_TIMEOUT 120
 struct ipoib_mcast_group *ipoib_mcast_want(struct ipoib_mcast *,
                                            const struct ib_gid *mgid,
                                            unsigned int why);
@@ -139,10 +152,12 @@ struct ipoib_mcast_group *ipoib_mcast_broadcast(const struct ipoib_mcast *);
 /* Join everything again, at once (reregister, SM change, LID change ...);
  * data keeps flowing on the old AHs meanwhile. */
 void ipoib_mcast_rejoin_all(struct ipoib_mcast *);
-/* Sends a leave for each group but the broadcast group, once, without waiting
- * for answers. */
+/* Detaches from all groups, and sends a leave for each but the broadcast
+ * group, once, without waiting for answers.  Nothing is joined any more until
+ * the next ipoib_mcast_set_params(). */
 void ipoib_mcast_leave_all(struct ipoib_mcast *);
 
+/* Call it after ipoib_sa_run(). */
 void ipoib_mcast_run(struct ipoib_mcast *, long long int now);
 void ipoib_mcast_wait(struct ipoib_mcast *);
 void ipoib_mcast_for_each(const struct ipoib_mcast *,
