@@ -7,13 +7,16 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-host.h \
 	lib/ipoib-hostqp.c \
 	lib/ipoib-hostqp.h \
+	lib/ipoib-mad.c \
 	lib/ipoib-mad.h \
+	lib/ipoib-mcast.c \
 	lib/ipoib-mcast.h \
 	lib/ipoib-msgq.c \
 	lib/ipoib-msgq.h \
 	lib/ipoib-neigh.h \
 	lib/ipoib-packet.c \
 	lib/ipoib-packet.h \
+	lib/ipoib-path.c \
 	lib/ipoib-path.h \
 	lib/ipoib-pool-private.h \
 	lib/ipoib-pool.c \
@@ -22,6 +25,7 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-ring.c \
 	lib/ipoib-ring.h \
 	lib/ipoib-rx.h \
+	lib/ipoib-sa.c \
 	lib/ipoib-sa.h \
 	lib/ipoib-snoop.c \
 	lib/ipoib-snoop.h \
