@@ -22,6 +22,7 @@
  * cannot be sent yet; back to a receive queue go packets that rxq_recv is to
  * deliver. */
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include "ipoib-wire.h"
@@ -36,7 +37,8 @@ enum ipoib_msg_type {
     IPOIB_MSG_RX_ND,
     IPOIB_MSG_RX_IP,            /* IGMP, MLD: a copy is not made, the control
                                  * thread hands it on. */
-    IPOIB_MSG_RX_HINT,          /* No packet: an unknown sender's address. */
+    IPOIB_MSG_RX_HINT,          /* No packet: a sender that nobody knows, with
+                                 * source IP 'src', wrote to 'dqpn'. */
     /* To be sent.  The packet begins with the Ethernet header. */
     IPOIB_MSG_TX_ARP,           /* ARP or RARP. */
     IPOIB_MSG_TX_ND,
@@ -58,6 +60,7 @@ struct ipoib_msg {
     bool multicast;             /* DGID was a group's. */
     struct ib_gid sgid;         /* If 'has_grh'. */
     struct ib_gid mgid;         /* TX_GROUP; RX: DGID, if 'has_grh'. */
+    struct in6_addr src;        /* RX_HINT: IPv4 is v4-mapped. */
     /* TX. */
     uint32_t slot;              /* Neighbour. */
     uint16_t l4_ofs;            /* ND, IGMP, MLD: from the IP header. */

@@ -1,0 +1,1171 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <config.h>
+#include "ipoib-partition.h"
+
+#include <errno.h>
+#include "dp-packet.h"
+#include "hash.h"
+#include "ipoib-control.h"
+#include "openvswitch/poll-loop.h"
+#include "openvswitch/vlog.h"
+#include "ovs-rcu.h"
+#include "timeval.h"
+#include "util.h"
+
+VLOG_DEFINE_THIS_MODULE(ipoib_partition);
+
+/* Messages that are taken from one ring in one go. */
+#define MSG_BUDGET 128
+
+/* Each slice of aging looks at so many entries of each table, so often, in
+ * ms. */
+#define AGE_BUDGET 4096
+#define AGE_INTERVAL 1000
+
+/* Announcements: so many at once, so often, in ms. */
+#define ANNOUNCE_BURST 32
+#define ANNOUNCE_INTERVAL 20
+
+/* Slots of the control thread's send queue. */
+#define CTLQ_SLOTS 1024
+
+/* A packet that waits for a path or a join. */
+struct waiting_packet {
+    struct ovs_list node;
+    struct dp_packet *packet;   /* From the IPoIB header on. */
+    uint32_t sqpn;              /* QP to send it from. */
+};
+
+/* An address of a host that is to be announced. */
+struct ipoib_announcement {
+    struct ovs_list node;       /* In ipoib_partition 'announce'. */
+    struct eth_addr mac;
+    uint16_t vlan;
+    struct in6_addr ip;
+};
+
+/* The neighbours that use a path; in 'aux' of struct ipoib_path. */
+struct path_users {
+    struct ovs_list links;      /* Of struct neigh_link. */
+};
+
+/* In 'path' of struct ipoib_neigh. */
+struct neigh_link {
+    struct ovs_list node;       /* In path_users. */
+    struct ipoib_neigh *neigh;
+    struct ipoib_path *path;
+};
+
+static struct ipoib_partition *
+partition_of_client(struct ipoib_hca_client *client)
+{
+    return CONTAINER_OF(client, struct ipoib_partition, client);
+}
+
+
+/* Waiting packets. */
+
+static void
+wait_list_clear(struct ovs_list *wait, size_t *n, atomic_uint64_t *counter)
+{
+    struct waiting_packet *wp;
+
+    /* An entry that never waited has no list yet. */
+    if (!*n) {
+        return;
+    }
+    LIST_FOR_EACH_POP (wp, node, wait) {
+        ipoib_count(counter, 1);
+        dp_packet_delete(wp->packet);
+        free(wp);
+    }
+    *n = 0;
+}
+
+/* Appends 'packet' (taken) to a wait list of at most 'max' packets. */
+static void
+wait_list_push(struct ovs_list *wait, size_t *n, size_t max,
+               atomic_uint64_t *counter, struct dp_packet *packet,
+               uint32_t sqpn)
+{
+    struct waiting_packet *wp;
+
+    if (*n >= max) {
+        ipoib_count(counter, 1);
+        dp_packet_delete(packet);
+        return;
+    }
+    if (!*n) {
+        ovs_list_init(wait);
+    }
+    wp = xmalloc(sizeof *wp);
+    wp->packet = packet;
+    wp->sqpn = sqpn;
+    ovs_list_push_back(wait, &wp->node);
+    ++*n;
+}
+
+
+/* Sending. */
+
+static void
+ctlq_error(void *part_, uint32_t qpn, enum ibv_wc_status status)
+{
+    struct ipoib_partition *part = part_;
+    static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(1, 5);
+
+    ipoib_count(&part->tx_stats.drop_error, 1);
+    VLOG_INFO_RL(&rl, "%s: a packet from queue pair 0x%06x was not sent "
+                 "(completion status %d)", part->name, qpn, status);
+}
+
+/* Sends 'packet' (taken) from QP 'sqpn'. */
+static void
+partition_post(struct ipoib_partition *part, uint32_t sqpn,
+               struct dp_packet *packet, struct ibv_ah *ah, uint32_t dqpn)
+{
+    struct ipoib_tx_stats *stats = &part->tx_stats;
+    struct ibv_qp *qp = ipoib_hostqps_find(part->hostqps, sqpn);
+    int error;
+
+    if (!qp && part->n_rxq) {
+        qp = part->rxqs[0]->base_qp;
+    }
+    error = qp ? 0 : ENODEV;
+    for (int i = 0; !error && i < 2; i++) {
+        error = ipoib_ctlq_send(part->ctlq, qp, packet, ah, dqpn,
+                                part->ud.qkey);
+        if (error != EAGAIN) {
+            break;
+        }
+        ipoib_ctlq_run(part->ctlq, ctlq_error, part);
+        error = i ? EAGAIN : 0;
+    }
+    if (!error) {
+        ipoib_count(&stats->packets, 1);
+        ipoib_count(&stats->bytes, dp_packet_size(packet) - IPOIB_HEADER_LEN
+                                   + ETH_HEADER_LEN);
+        ipoib_count(&stats->multicast, dqpn == IB_QPN_MULTICAST);
+    } else {
+        ipoib_count(error == EAGAIN ? &stats->drop_queue_full
+                    : error == EMSGSIZE ? &stats->drop_too_long
+                    : &stats->drop_post, 1);
+    }
+    dp_packet_delete(packet);
+}
+
+/* Sends the packets of a wait list. */
+static void
+wait_list_send(struct ipoib_partition *part, struct ovs_list *wait, size_t *n,
+               struct ibv_ah *ah, uint32_t dqpn)
+{
+    struct waiting_packet *wp;
+
+    if (!*n) {
+        return;
+    }
+    LIST_FOR_EACH_POP (wp, node, wait) {
+        partition_post(part, wp->sqpn, wp->packet, ah, dqpn);
+        free(wp);
+    }
+    *n = 0;
+}
+
+static uint16_t
+path_mtu(const struct ipoib_partition *part, const struct ipoib_path *path)
+{
+    uint32_t mtu;
+
+    atomic_read_relaxed(&part->shared.mtu, &mtu);
+    return MIN(mtu, ib_mtu_bytes(path->mtu) - IPOIB_HEADER_LEN);
+}
+
+static void
+neigh_publish(struct ipoib_partition *part, struct neigh_link *link)
+{
+    struct ipoib_path *path = link->path;
+
+    ipoib_neigh_set_ah(part->shared.neighs, link->neigh, path->ah,
+                       path->ah ? path_mtu(part, path) : 0);
+}
+
+static struct neigh_link *
+neigh_link(struct ipoib_partition *part, struct ipoib_neigh *neigh)
+{
+    struct neigh_link *link = neigh->path;
+
+    if (!link) {
+        struct path_users *users;
+
+        link = xmalloc(sizeof *link);
+        link->neigh = neigh;
+        link->path = ipoib_path_ref(part->paths, &neigh->addr.gid);
+        users = link->path->aux;
+        if (!users) {
+            users = link->path->aux = xmalloc(sizeof *users);
+            ovs_list_init(&users->links);
+        }
+        ovs_list_push_back(&users->links, &link->node);
+        neigh->path = link;
+        neigh_publish(part, link);
+    }
+    return link;
+}
+
+static void
+neigh_unlink(struct ipoib_partition *part, struct ipoib_neigh *neigh)
+{
+    struct neigh_link *link = neigh->path;
+
+    if (link) {
+        struct path_users *users = link->path->aux;
+
+        ipoib_neigh_set_ah(part->shared.neighs, neigh, NULL, 0);
+        ovs_list_remove(&link->node);
+        if (ovs_list_is_empty(&users->links)) {
+            link->path->aux = NULL;
+            free(users);
+        }
+        ipoib_path_unref(link->path);
+        free(link);
+        neigh->path = NULL;
+    }
+}
+
+void
+ipoib_partition_send_neigh(struct ipoib_partition *part, uint32_t sqpn,
+                           struct ipoib_neigh *neigh, struct dp_packet *packet)
+{
+    struct ipoib_path *path;
+
+    /* The GID's prefix may have changed under the same GUID. */
+    if (neigh->path) {
+        struct neigh_link *link = neigh->path;
+
+        if (!ib_gid_equals(&link->path->dgid, &neigh->addr.gid)) {
+            neigh_unlink(part, neigh);
+        }
+    }
+    path = neigh_link(part, neigh)->path;
+    if (path->ah) {
+        partition_post(part, sqpn, packet, path->ah,
+                       ipoib_addr_qpn(&neigh->addr));
+    } else {
+        ipoib_path_poke(path);
+        wait_list_push(&neigh->wait, &neigh->n_wait, IPOIB_MAX_WAIT_NEIGH,
+                       &part->tx_stats.drop_no_path, packet, sqpn);
+    }
+}
+
+void
+ipoib_partition_send_group(struct ipoib_partition *part, uint32_t sqpn,
+                           const struct ib_gid *mgid, struct dp_packet *packet)
+{
+    struct ipoib_mcast_group *group = ipoib_mcast_find(part->shared.mcast,
+                                                       mgid);
+
+    if (!group || !group->want) {
+        group = ipoib_mcast_want(part->shared.mcast, mgid, IPOIB_MCAST_SEND);
+    }
+    if (group && group->ah) {
+        partition_post(part, sqpn, packet, group->ah, IB_QPN_MULTICAST);
+    } else if (group) {
+        wait_list_push(&group->wait, &group->n_wait, IPOIB_MAX_WAIT_GROUP,
+                       &part->tx_stats.drop_no_group, packet, sqpn);
+    } else {
+        ipoib_count(&part->tx_stats.drop_no_group, 1);
+        dp_packet_delete(packet);
+    }
+}
+
+void
+ipoib_partition_deliver(struct ipoib_partition *part, unsigned int rxq,
+                        struct dp_packet *frame)
+{
+    struct ipoib_msg msg = { .packet = frame };
+
+    if (rxq >= part->n_rxq
+        || !ipoib_msgq_push(part->rxqs[rxq]->from_control, &msg)) {
+        ipoib_count(&part->rx_stats.drop_return_full, 1);
+        dp_packet_delete(frame);
+    }
+}
+
+struct ipoib_addr
+ipoib_partition_host_addr(const struct ipoib_partition *part,
+                          const struct ipoib_host *host)
+{
+    return ipoib_addr_make(host->qpn, &part->port->gid);
+}
+
+
+/* Callbacks of tables, paths and groups. */
+
+static void
+neigh_removed(void *part_, struct ipoib_neigh *neigh)
+{
+    struct ipoib_partition *part = part_;
+
+    wait_list_clear(&neigh->wait, &neigh->n_wait,
+                    &part->tx_stats.drop_no_path);
+    neigh_unlink(part, neigh);
+    part->remember = true;
+}
+
+static const struct ipoib_neigh_ops neigh_ops = {
+    .removed = neigh_removed,
+};
+
+static void
+host_removed(void *part_, struct ipoib_host *host)
+{
+    struct ipoib_partition *part = part_;
+
+    ipoib_hostqps_release(part->hostqps, part->shared.hosts, host);
+    if (!part->removing) {
+        ipoib_snoop_host_gone(part->snoop, host->mac, time_msec());
+    }
+    part->remember = true;
+}
+
+static const struct ipoib_host_ops host_ops = {
+    .removed = host_removed,
+};
+
+static void
+path_changed(void *part_, struct ipoib_path *path)
+{
+    struct ipoib_partition *part = part_;
+    struct path_users *users = path->aux;
+    struct neigh_link *link;
+
+    if (!users) {
+        return;
+    }
+    LIST_FOR_EACH (link, node, &users->links) {
+        struct ipoib_neigh *neigh = link->neigh;
+
+        neigh_publish(part, link);
+        if (path->ah) {
+            wait_list_send(part, &neigh->wait, &neigh->n_wait, path->ah,
+                           ipoib_addr_qpn(&neigh->addr));
+        } else if (path->state == IPOIB_PATH_FAILED) {
+            wait_list_clear(&neigh->wait, &neigh->n_wait,
+                            &part->tx_stats.drop_no_path);
+        }
+    }
+}
+
+static void
+republish_paths(const struct ipoib_path *path, void *part)
+{
+    path_changed(part, CONST_CAST(struct ipoib_path *, path));
+}
+
+static void
+partition_tell(struct ipoib_partition *part)
+{
+    if (part->ops && !part->removing) {
+        part->ops->changed(part->aux);
+    }
+}
+
+static bool
+group_is_broadcast(const struct ipoib_partition *part,
+                   const struct ipoib_mcast_group *group)
+{
+    return ib_gid_equals(&group->mgid, &part->shared.broadcast);
+}
+
+static void
+partition_set_qkey(struct ipoib_partition *part, uint32_t qkey)
+{
+    struct ibv_qp_attr attr = { .qkey = qkey };
+    const struct ipoib_verbs *verbs = part->hca->verbs;
+
+    if (part->ud.qkey == qkey) {
+        return;
+    }
+    part->ud.qkey = qkey;
+    atomic_store_relaxed(&part->shared.qkey, qkey);
+    for (unsigned int i = 0; i < part->n_rxq; i++) {
+        verbs->modify_qp(part->rxqs[i]->base_qp, &attr, IBV_QP_QKEY);
+    }
+    for (unsigned int i = 0; i < part->n_txq; i++) {
+        verbs->modify_qp(part->txqs[i]->qp, &attr, IBV_QP_QKEY);
+    }
+    ipoib_hostqps_update(part->hostqps, &part->ud, false);
+}
+
+static void partition_set_path_params(struct ipoib_partition *);
+
+/* Recomputes whether the partition is up, and its MTU; tells if that
+ * changed. */
+static void
+partition_update_state(struct ipoib_partition *part)
+{
+    struct ipoib_mcast_group *bcast;
+    uint32_t mtu, old_mtu;
+    const char *reason;
+    bool up, was_up;
+
+    bcast = ipoib_mcast_broadcast(part->shared.mcast);
+    atomic_read_relaxed(&part->shared.mtu, &old_mtu);
+    mtu = bcast && bcast->mtu ? ib_mtu_bytes(bcast->mtu) - IPOIB_HEADER_LEN
+                              : old_mtu;
+    atomic_read_relaxed(&part->shared.up, &was_up);
+    up = ipoib_partition_is_up(part, &reason);
+    if (mtu != old_mtu) {
+        atomic_store_relaxed(&part->shared.mtu, mtu);
+        ipoib_path_for_each(part->paths, republish_paths, part);
+    }
+    atomic_store_relaxed(&part->shared.up, up);
+    if (up != was_up) {
+        if (up) {
+            VLOG_INFO("%s: up, P_Key 0x%04x, LID %u, MTU %u", part->name,
+                      part->pkey, part->port->attr.lid, mtu);
+        } else {
+            VLOG_INFO("%s: down: %s", part->name, reason);
+        }
+    }
+    if (up != was_up || mtu != old_mtu) {
+        partition_tell(part);
+    }
+}
+
+static void
+group_changed(void *part_, struct ipoib_mcast_group *group)
+{
+    struct ipoib_partition *part = part_;
+
+    if (group_is_broadcast(part, group)) {
+        if (group->state == IPOIB_MCAST_JOINED) {
+            partition_set_qkey(part, group->qkey);
+            partition_set_path_params(part);
+        }
+        partition_update_state(part);
+    }
+    if (group->ah) {
+        wait_list_send(part, &group->wait, &group->n_wait, group->ah,
+                       IB_QPN_MULTICAST);
+    } else if (group->last_status) {
+        wait_list_clear(&group->wait, &group->n_wait,
+                        &part->tx_stats.drop_no_group);
+    }
+}
+
+static void
+group_removed(void *part_, struct ipoib_mcast_group *group)
+{
+    struct ipoib_partition *part = part_;
+
+    wait_list_clear(&group->wait, &group->n_wait,
+                    &part->tx_stats.drop_no_group);
+}
+
+/* Only the base QP of receive queue 0 is attached to groups. */
+static int
+group_attach(void *part_, const struct ib_gid *mgid, uint16_t mlid)
+{
+    struct ipoib_partition *part = part_;
+    union ibv_gid gid;
+
+    memcpy(&gid, mgid, sizeof gid);
+    return part->n_rxq
+           ? part->hca->verbs->attach_mcast(part->rxqs[0]->base_qp, &gid, mlid)
+           : ENODEV;
+}
+
+static int
+group_detach(void *part_, const struct ib_gid *mgid, uint16_t mlid)
+{
+    struct ipoib_partition *part = part_;
+    union ibv_gid gid;
+
+    memcpy(&gid, mgid, sizeof gid);
+    return part->n_rxq
+           ? part->hca->verbs->detach_mcast(part->rxqs[0]->base_qp, &gid, mlid)
+           : 0;
+}
+
+static const struct ipoib_mcast_ops mcast_ops = {
+    .changed = group_changed,
+    .removed = group_removed,
+    .attach = group_attach,
+    .detach = group_detach,
+};
+
+static struct ib_gid
+mgid_of_ip(const struct ipoib_partition *part, const struct in6_addr *ip)
+{
+    ovs_be32 ip4 = in6_addr_get_mapped_ipv4(ip);
+
+    return ip4 ? ipoib_mgid_ipv4(ip4, part->pkey, part->shared.scope)
+               : ipoib_mgid_ipv6(ip, part->pkey, part->shared.scope);
+}
+
+static void
+snoop_joined(void *part_, const struct in6_addr *ip)
+{
+    struct ipoib_partition *part = part_;
+    struct ib_gid mgid = mgid_of_ip(part, ip);
+
+    ipoib_mcast_want(part->shared.mcast, &mgid, IPOIB_MCAST_RECV);
+}
+
+static void
+snoop_left(void *part_, const struct in6_addr *ip)
+{
+    struct ipoib_partition *part = part_;
+    struct ib_gid mgid = mgid_of_ip(part, ip);
+
+    ipoib_mcast_unwant(part->shared.mcast, &mgid);
+}
+
+static const struct ipoib_snoop_ops snoop_ops = {
+    .joined = snoop_joined,
+    .left = snoop_left,
+};
+
+
+/* Announcements. */
+
+void
+ipoib_partition_announce(struct ipoib_partition *part,
+                         const struct ipoib_host *host)
+{
+    struct ipoib_host_ip *hip;
+
+    LIST_FOR_EACH (hip, node, &host->ips) {
+        struct ipoib_announcement *a = xmalloc(sizeof *a);
+
+        a->mac = host->mac;
+        a->vlan = host->vlan;
+        a->ip = hip->ip;
+        ovs_list_push_back(&part->announce, &a->node);
+    }
+}
+
+static void
+announce_host(struct ipoib_host *host, void *part)
+{
+    ipoib_partition_announce(part, host);
+}
+
+static void
+partition_announce_all(struct ipoib_partition *part)
+{
+    struct ipoib_announcement *a;
+    size_t pos = 0;
+
+    LIST_FOR_EACH_POP (a, node, &part->announce) {
+        free(a);
+    }
+    ipoib_host_walk(part->shared.hosts, &pos, SIZE_MAX, announce_host, part);
+}
+
+static void
+partition_run_announcements(struct ipoib_partition *part, long long int now)
+{
+    bool up;
+
+    atomic_read_relaxed(&part->shared.up, &up);
+    if (!up || now < part->next_announce) {
+        return;
+    }
+    for (int i = 0; i < ANNOUNCE_BURST; i++) {
+        struct ipoib_announcement *a;
+        struct ipoib_host *host;
+
+        if (ovs_list_is_empty(&part->announce)) {
+            break;
+        }
+        a = CONTAINER_OF(ovs_list_pop_front(&part->announce),
+                         struct ipoib_announcement, node);
+        host = ipoib_host_find_ip(part->shared.hosts, &a->ip);
+        if (host && eth_addr_equals(host->mac, a->mac)
+            && host->vlan == a->vlan) {
+            ipoib_control_announce_host(part, host, &a->ip);
+        }
+        free(a);
+    }
+    part->next_announce = now + ANNOUNCE_INTERVAL;
+}
+
+
+/* Parameters and events. */
+
+static void
+partition_set_path_params(struct ipoib_partition *part)
+{
+    const struct ipoib_hca_port *port = part->port;
+    struct ipoib_mcast_group *bcast;
+    struct ipoib_path_params params;
+
+    bcast = ipoib_mcast_broadcast(part->shared.mcast);
+    params = (struct ipoib_path_params) {
+        .sgid = port->gid,
+        .port = port->num,
+        .lid = port->attr.lid,
+        .lmc = port->attr.lmc,
+        .pkey = part->pkey,
+        .tclass = bcast ? bcast->tclass : 0,
+        .needs_grh = port->needs_grh,
+        .port_mtu = port->attr.active_mtu,
+    };
+    ipoib_path_table_set_params(part->paths, &params);
+}
+
+static void
+partition_set_mcast_params(struct ipoib_partition *part)
+{
+    const struct ipoib_hca_port *port = part->port;
+    struct ipoib_mcast_params params = {
+        .port_gid = port->gid,
+        .port = port->num,
+        .pkey = part->pkey,
+        .lid = port->attr.lid,
+        .port_mtu = port->attr.active_mtu,
+        .active = port->attr.state == IBV_PORT_ACTIVE
+                  && part->pkey_index >= 0 && part->n_rxq && !part->hca->fatal,
+    };
+
+    ipoib_mcast_set_params(part->shared.mcast, &params);
+}
+
+/* Applies 'ud' to all QPs, in place. */
+static void
+partition_restart_qps(struct ipoib_partition *part)
+{
+    const struct ipoib_verbs *verbs = part->hca->verbs;
+
+    for (unsigned int i = 0; i < part->n_rxq; i++) {
+        ipoib_verbs_ud_restart(verbs, part->rxqs[i]->base_qp, &part->ud);
+    }
+    for (unsigned int i = 0; i < part->n_txq; i++) {
+        ipoib_verbs_ud_restart(verbs, part->txqs[i]->qp, &part->ud);
+    }
+    ipoib_hostqps_update(part->hostqps, &part->ud, true);
+}
+
+static void
+partition_find_pkey(struct ipoib_partition *part)
+{
+    int old = part->pkey_index;
+    int index = ipoib_hca_port_find_pkey(part->port, part->pkey);
+
+    part->pkey_index = index;
+    if (index >= 0 && index != part->ud.pkey_index) {
+        part->ud.pkey_index = index;
+        partition_restart_qps(part);
+    }
+    if (old >= 0 && index < 0) {
+        VLOG_WARN("%s: P_Key 0x%04x is no longer in the table of the port",
+                  part->name, part->pkey);
+    }
+}
+
+static void
+partition_set_addresses(struct ipoib_partition *part)
+{
+    const struct ipoib_hca_port *port = part->port;
+
+    atomic_store_relaxed(&part->shared.lid, port->attr.lid);
+    atomic_store_relaxed(&part->shared.lid_mask,
+                         0xffffu & ~((1u << port->attr.lmc) - 1));
+    part->shared.gid = port->gid;
+}
+
+static void
+partition_port_changed(struct ipoib_hca_client *client, unsigned int changes)
+{
+    struct ipoib_partition *part = partition_of_client(client);
+
+    VLOG_DBG("%s: port changed (0x%x)", part->name, changes);
+    if (changes & IPOIB_PORT_PKEYS) {
+        partition_find_pkey(part);
+    }
+    partition_set_addresses(part);
+    partition_set_mcast_params(part);
+    partition_set_path_params(part);
+    if (changes & (IPOIB_PORT_REREGISTER | IPOIB_PORT_SM | IPOIB_PORT_LID
+                   | IPOIB_PORT_STATE | IPOIB_PORT_GID)
+        && part->port->attr.state == IBV_PORT_ACTIVE) {
+        ipoib_mcast_rejoin_all(part->shared.mcast);
+        ipoib_path_refresh_all(part->paths);
+    }
+    if (changes & (IPOIB_PORT_GID | IPOIB_PORT_LID)) {
+        /* Neighbours know our hosts by the old ones. */
+        partition_announce_all(part);
+    }
+    partition_update_state(part);
+    partition_tell(part);
+}
+
+static void
+partition_qp_event(struct ipoib_hca_client *client, enum ibv_event_type type,
+                   uint32_t qpn)
+{
+    ipoib_hostqps_event(partition_of_client(client)->hostqps, type, qpn);
+}
+
+
+/* The control thread. */
+
+static bool
+partition_run_ring(struct ipoib_partition *part, struct ipoib_msgq *ring,
+                   long long int now)
+{
+    struct ipoib_msg msg;
+
+    for (int i = 0; i < MSG_BUDGET; i++) {
+        if (!ipoib_msgq_pop(ring, &msg)) {
+            return false;
+        }
+        ipoib_control_message(part, &msg, now);
+    }
+    return true;
+}
+
+static bool
+partition_run_rings(struct ipoib_partition *part, long long int now)
+{
+    bool more = false;
+
+    for (unsigned int i = 0; i < part->n_rxq; i++) {
+        more |= partition_run_ring(part, part->rxqs[i]->to_control, now);
+    }
+    for (unsigned int i = 0; i < part->n_txq; i++) {
+        more |= partition_run_ring(part, part->txqs[i]->to_control, now);
+    }
+    return more;
+}
+
+static void
+partition_run_aging(struct ipoib_partition *part, long long int now)
+{
+    if (now >= part->next_age) {
+        part->next_age = now + AGE_INTERVAL;
+        ipoib_neigh_age(part->shared.neighs, now, IPOIB_NEIGH_IDLE,
+                        AGE_BUDGET);
+        ipoib_host_age(part->shared.hosts, now, IPOIB_HOST_IDLE, AGE_BUDGET);
+    }
+}
+
+static bool
+partition_run(struct ipoib_hca_client *client, long long int now)
+{
+    struct ipoib_partition *part = partition_of_client(client);
+    bool more;
+
+    ipoib_ctlq_run(part->ctlq, ctlq_error, part);
+    more = partition_run_rings(part, now);
+    ipoib_snoop_run(part->snoop, now);
+    ipoib_mcast_run(part->shared.mcast, now);
+    ipoib_path_table_run(part->paths, now);
+    ipoib_hostqps_run(part->hostqps, now);
+    partition_run_aging(part, now);
+    partition_run_announcements(part, now);
+    return more;
+}
+
+static void
+partition_wait(struct ipoib_hca_client *client)
+{
+    struct ipoib_partition *part = partition_of_client(client);
+
+    ipoib_snoop_wait(part->snoop);
+    ipoib_mcast_wait(part->shared.mcast);
+    ipoib_path_table_wait(part->paths);
+    ipoib_hostqps_wait(part->hostqps);
+    poll_timer_wait_until(part->next_age);
+    if (!ovs_list_is_empty(&part->announce)) {
+        poll_timer_wait_until(part->next_announce);
+    }
+}
+
+static bool
+partition_pending(struct ipoib_hca_client *client)
+{
+    struct ipoib_partition *part = partition_of_client(client);
+
+    for (unsigned int i = 0; i < part->n_rxq; i++) {
+        if (!ipoib_msgq_is_empty(part->rxqs[i]->to_control)) {
+            return true;
+        }
+    }
+    for (unsigned int i = 0; i < part->n_txq; i++) {
+        if (!ipoib_msgq_is_empty(part->txqs[i]->to_control)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static const struct ipoib_hca_client_ops client_ops = {
+    .run = partition_run,
+    .wait = partition_wait,
+    .pending = partition_pending,
+    .port_changed = partition_port_changed,
+    .qp_event = partition_qp_event,
+};
+
+
+/* Queues. */
+
+static void
+partition_destroy_txqs(struct ipoib_partition *part, unsigned int keep)
+{
+    while (part->n_txq > keep) {
+        struct ipoib_txq *txq = part->txqs[--part->n_txq];
+
+        ipoib_table_remove(part->shared.own_qpns, txq->qp->qp_num);
+        ipoib_txq_destroy(txq);
+    }
+    if (!part->n_txq) {
+        free(part->txqs);
+        part->txqs = NULL;
+    }
+}
+
+static int
+partition_create_txqs(struct ipoib_partition *part,
+                      const struct ipoib_partition_config *config)
+{
+    part->txqs = xrealloc(part->txqs, config->n_txq * sizeof *part->txqs);
+    while (part->n_txq < config->n_txq) {
+        struct ipoib_txq_params params = {
+            .pd = part->hca->pd,
+            .ud = part->ud,
+            .id = part->n_txq,
+            .n_desc = config->n_txq_desc,
+            .mtu = ib_mtu_bytes(part->port->attr.max_mtu),
+        };
+        struct ipoib_txq *txq;
+        int error = ipoib_txq_create(&part->shared, &params, &txq);
+
+        if (error) {
+            return error;
+        }
+        part->txqs[part->n_txq++] = txq;
+        ipoib_table_insert(part->shared.own_qpns, txq->qp->qp_num, txq->id);
+    }
+    return 0;
+}
+
+static void
+host_withdraw(struct ipoib_host *host, void *part_)
+{
+    struct ipoib_partition *part = part_;
+
+    ipoib_hostqps_release(part->hostqps, part->shared.hosts, host);
+}
+
+static void
+partition_destroy_rxqs(struct ipoib_partition *part)
+{
+    size_t pos = 0;
+
+    ipoib_host_walk(part->shared.hosts, &pos, SIZE_MAX, host_withdraw, part);
+    ipoib_hostqps_configure(part->hostqps, NULL, 0, &part->ud, 0);
+    while (part->n_rxq) {
+        struct ipoib_rxq *rxq = part->rxqs[--part->n_rxq];
+
+        ipoib_table_remove(part->shared.own_qpns, rxq->base_qp->qp_num);
+        ipoib_rxq_destroy(rxq);
+    }
+    free(part->rxqs);
+    part->rxqs = NULL;
+    ipoib_pool_detach(part->pool);
+    part->pool = NULL;
+}
+
+/* Buffers: twice what is posted, for packets that are somewhere in OVS. */
+static int
+partition_create_pool(struct ipoib_partition *part,
+                      const struct ipoib_partition_config *config)
+{
+    size_t n = 2 * config->n_rxq * config->n_rxq_desc + 2048;
+
+    part->pool = ipoib_pool_create(part->hca->verbs, part->hca->pd, n,
+                                   ib_mtu_bytes(part->port->attr.max_mtu),
+                                   part->hca->numa_id);
+    return part->pool ? 0 : errno;
+}
+
+static int
+partition_create_rxqs(struct ipoib_partition *part,
+                      const struct ipoib_partition_config *config)
+{
+    int error = partition_create_pool(part, config);
+
+    part->rxqs = xcalloc(config->n_rxq, sizeof *part->rxqs);
+    while (!error && part->n_rxq < config->n_rxq) {
+        struct ipoib_rxq_params params = {
+            .pd = part->hca->pd,
+            .pool = part->pool,
+            .send_cq = ipoib_ctlq_cq(part->ctlq),
+            .ud = part->ud,
+            .id = part->n_rxq,
+            .n_desc = config->n_rxq_desc,
+            .use_srq = part->hca->attr.max_srq > 0,
+        };
+        struct ipoib_rxq *rxq;
+
+        error = ipoib_rxq_create(&part->shared, &params, &rxq);
+        if (!error) {
+            part->rxqs[part->n_rxq++] = rxq;
+            ipoib_table_insert(part->shared.own_qpns, rxq->base_qp->qp_num,
+                               rxq->id);
+            error = ipoib_rxq_refill(rxq);
+        }
+    }
+    return error;
+}
+
+/* Attaches the base QP, which is new, to the groups that the one before was
+ * attached to. */
+static void
+group_reattach(const struct ipoib_mcast_group *group, void *part)
+{
+    if (group->attached) {
+        group_attach(part, &group->mgid, group->mlid);
+    }
+}
+
+static void
+host_assign(struct ipoib_host *host, void *part_)
+{
+    struct ipoib_partition *part = part_;
+
+    ipoib_hostqps_assign(part->hostqps, part->shared.hosts, host);
+    ipoib_partition_announce(part, host);
+}
+
+static int
+partition_configure_rx(struct ipoib_partition *part,
+                       const struct ipoib_partition_config *config)
+{
+    size_t pos = 0;
+    int error;
+
+    if (part->n_rxq == config->n_rxq
+        && part->config.n_rxq_desc == config->n_rxq_desc) {
+        ipoib_hostqps_configure(part->hostqps, part->rxqs, part->n_rxq,
+                                &part->ud, config->max_host_qps);
+        return 0;
+    }
+    partition_destroy_rxqs(part);
+    error = partition_create_rxqs(part, config);
+    if (error) {
+        return error;
+    }
+    ipoib_hostqps_configure(part->hostqps, part->rxqs, part->n_rxq, &part->ud,
+                            config->max_host_qps);
+    ipoib_mcast_for_each(part->shared.mcast, group_reattach, part);
+    ipoib_host_walk(part->shared.hosts, &pos, SIZE_MAX, host_assign, part);
+    return 0;
+}
+
+int
+ipoib_partition_configure(struct ipoib_partition *part,
+                          const struct ipoib_partition_config *config)
+{
+    int error = partition_configure_rx(part, config);
+
+    if (!error) {
+        partition_destroy_txqs(part, part->config.n_txq_desc
+                                     == config->n_txq_desc
+                                     ? config->n_txq : 0);
+        error = partition_create_txqs(part, config);
+    }
+    if (error) {
+        partition_destroy_txqs(part, 0);
+        partition_destroy_rxqs(part);
+        memset(&part->config, 0, sizeof part->config);
+        return error;
+    }
+    ipoib_neigh_table_set_max(part->shared.neighs, config->max_neighbours);
+    part->config = *config;
+    partition_set_mcast_params(part);
+    partition_update_state(part);
+    ipoib_hca_kick(part->hca);
+    return 0;
+}
+
+
+/* Life. */
+
+/* Groups of link scope that stations listen to without reporting them. */
+static void
+partition_join_link_scope(struct ipoib_partition *part)
+{
+    static const uint8_t last4[] = { 1, 2, 5, 6, 13, 18, 22, 251, 252 };
+    static const uint32_t last6[] = { 0x1, 0x2, 0x5, 0x6, 0xd, 0x12, 0x16,
+                                      0xfb, 0x10002, 0x10003 };
+
+    for (size_t i = 0; i < ARRAY_SIZE(last4); i++) {
+        struct ib_gid mgid = ipoib_mgid_ipv4(htonl(0xe0000000 | last4[i]),
+                                             part->pkey, part->shared.scope);
+
+        ipoib_mcast_want(part->shared.mcast, &mgid, IPOIB_MCAST_RECV);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(last6); i++) {
+        struct in6_addr ip = { .s6_addr = { 0xff, 0x02 } };
+        ovs_be32 last = htonl(last6[i]);
+        struct ib_gid mgid;
+
+        memcpy(&ip.s6_addr[12], &last, sizeof last);
+        mgid = ipoib_mgid_ipv6(&ip, part->pkey, part->shared.scope);
+        ipoib_mcast_want(part->shared.mcast, &mgid, IPOIB_MCAST_RECV);
+    }
+}
+
+static void
+partition_init_shared(struct ipoib_partition *part)
+{
+    struct ipoib_shared *shared = &part->shared;
+
+    shared->verbs = part->hca->verbs;
+    shared->waker = &part->hca->waker;
+    shared->mac = ipoib_port_mac(part->port->guid, part->pkey);
+    shared->pkey = part->pkey;
+    shared->scope = 2;
+    shared->broadcast = ipoib_mgid_broadcast(part->pkey, shared->scope);
+    shared->own_qpns = ipoib_table_create(256);
+    atomic_init(&shared->qkey, 0);
+    atomic_init(&shared->mtu, IPOIB_MTU_DEFAULT);
+    atomic_init(&shared->up, false);
+    partition_set_addresses(part);
+    shared->neighs = ipoib_neigh_table_create(part->pkey, SIZE_MAX,
+                                              &neigh_ops, part);
+    shared->hosts = ipoib_host_table_create(IPOIB_MAX_HOSTS, &host_ops, part);
+    shared->mcast = ipoib_mcast_create(part->hca->verbs, part->hca->pd,
+                                       part->port->sa, part->hca->reaper,
+                                       &mcast_ops, part);
+}
+
+int
+ipoib_partition_create(struct ipoib_hca_port *port, uint16_t pkey,
+                       const char *name, const struct ipoib_partition_ops *ops,
+                       void *aux, struct ipoib_partition **partp)
+    OVS_NO_THREAD_SAFETY_ANALYSIS
+{
+    struct ipoib_hca *hca = port->hca;
+    struct ipoib_partition *part = xzalloc(sizeof *part);
+
+    part->client.ops = &client_ops;
+    part->hca = hca;
+    part->port = port;
+    part->name = xstrdup(name);
+    part->ops = ops;
+    part->aux = aux;
+    part->pkey = pkey | IB_PKEY_FULL;
+    part->pkey_index = ipoib_hca_port_find_pkey(port, part->pkey);
+    part->ud = (struct ipoib_ud_params) {
+        .port = port->num,
+        .pkey_index = MAX(part->pkey_index, 0),
+    };
+    ovs_list_init(&part->announce);
+    part->ctlq = ipoib_ctlq_create(hca->verbs, hca->ctx, hca->pd, CTLQ_SLOTS,
+                                   ib_mtu_bytes(port->attr.max_mtu));
+    if (!part->ctlq) {
+        int error = errno;
+
+        free(part->name);
+        free(part);
+        *partp = NULL;
+        return error;
+    }
+    partition_init_shared(part);
+    part->hostqps = ipoib_hostqps_create(&part->shared, part->ctlq);
+    part->paths = ipoib_path_table_create(hca->verbs, hca->pd, port->sa,
+                                          hca->reaper, path_changed, part);
+    part->snoop = ipoib_snoop_create(&snoop_ops, part);
+    partition_join_link_scope(part);
+    partition_set_path_params(part);
+    ipoib_hca_port_add_client(port, &part->client);
+    *partp = part;
+    return 0;
+}
+
+void
+ipoib_partition_destroy(struct ipoib_partition *part)
+    OVS_NO_THREAD_SAFETY_ANALYSIS
+{
+    struct ipoib_announcement *a;
+
+    if (!part) {
+        return;
+    }
+    part->removing = true;
+    ipoib_hca_port_remove_client(part->port, &part->client);
+    ipoib_mcast_leave_all(part->shared.mcast);
+    ipoib_sa_run(part->port->sa, time_msec());
+
+    ipoib_neigh_table_destroy(part->shared.neighs);
+    ipoib_path_table_destroy(part->paths);
+    partition_destroy_txqs(part, 0);
+    partition_destroy_rxqs(part);
+    ipoib_host_table_destroy(part->shared.hosts);
+    ipoib_hostqps_destroy(part->hostqps);
+    ipoib_mcast_destroy(part->shared.mcast);
+    ipoib_ctlq_destroy(part->ctlq);
+    ipoib_snoop_destroy(part->snoop);
+    ipoib_table_destroy(part->shared.own_qpns);
+    LIST_FOR_EACH_POP (a, node, &part->announce) {
+        free(a);
+    }
+    free(part->name);
+    free(part);
+}
+
+bool
+ipoib_partition_is_up(const struct ipoib_partition *part, const char **reason)
+    OVS_NO_THREAD_SAFETY_ANALYSIS
+{
+    const struct ipoib_hca_port *port = part->port;
+
+    *reason = NULL;
+    if (part->hca->fatal) {
+        *reason = "the device has failed";
+    } else if (port->attr.state == IBV_PORT_DOWN) {
+        *reason = "the HCA port is down";
+    } else if (port->attr.state != IBV_PORT_ACTIVE) {
+        *reason = "the subnet manager has not brought the HCA port up";
+    } else if (part->pkey_index < 0) {
+        *reason = "the P_Key is not in the table of the HCA port";
+    } else if (!port->transport) {
+        *reason = "there is no queue pair to ask the subnet administrator with";
+    } else if (!port->attr.sm_lid) {
+        *reason = "the subnet has no subnet manager";
+    } else if (!part->n_rxq) {
+        *reason = "the port is not configured";
+    } else if (!ipoib_mcast_broadcast(part->shared.mcast)) {
+        *reason = "the broadcast group is not joined";
+    }
+    return !*reason;
+}
+
+int
+ipoib_partition_mtu(const struct ipoib_partition *part)
+{
+    uint32_t mtu;
+
+    atomic_read_relaxed(&CONST_CAST(struct ipoib_partition *, part)->shared.mtu,
+                        &mtu);
+    return mtu;
+}

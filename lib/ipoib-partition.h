@@ -1,0 +1,133 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef IPOIB_PARTITION_H
+#define IPOIB_PARTITION_H 1
+
+/* A partition: one P_Key of an HCA port, with everything that belongs to it:
+ * queues, host QPs, neighbours, hosts, paths and groups.
+ *
+ * Thread-safety: the HCA's mutex, but for the queues' data paths.  The
+ * functions below are called with it; those that say "no PMD" while no PMD
+ * uses the queues. */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "ipoib-hca.h"
+#include "ipoib-hostqp.h"
+#include "ipoib-mcast.h"
+#include "ipoib-path.h"
+#include "ipoib-ring.h"
+#include "ipoib-snoop.h"
+
+/* Packets that wait, as in Linux's driver. */
+#define IPOIB_MAX_WAIT_NEIGH 3
+#define IPOIB_MAX_WAIT_GROUP 64
+
+/* Idle neighbours and hosts go after so many ms.  Stations keep addresses in
+ * their caches for long and revalidate them by unicast, which needs ours. */
+#define IPOIB_NEIGH_IDLE (20 * 60 * 1000)
+#define IPOIB_HOST_IDLE (20 * 60 * 1000)
+
+#define IPOIB_MAX_HOSTS 65536
+#define IPOIB_MTU_DEFAULT 2044  /* Until the broadcast group tells. */
+
+struct ipoib_partition_config {
+    unsigned int n_rxq, n_txq, n_rxq_desc, n_txq_desc;
+    size_t max_host_qps, max_neighbours;
+    bool proxy_reply;           /* options:proxy=reply. */
+};
+
+struct ipoib_partition_ops {
+    /* MTU, carrier or the reason why the partition is down has changed. */
+    void (*changed)(void *aux);
+};
+
+/* What the control thread does by itself is counted here, in addition to the
+ * queues' own counters. */
+struct ipoib_partition {
+    struct ipoib_hca_client client;
+    struct ipoib_hca *hca;
+    struct ipoib_hca_port *port;
+    char *name;                 /* Of the netdev, for the log. */
+    const struct ipoib_partition_ops *ops;
+    void *aux;
+
+    uint16_t pkey;              /* With the full-member bit. */
+    int pkey_index;             /* In the port's table, -1: not there. */
+    struct ipoib_ud_params ud;  /* What all QPs have. */
+    struct ipoib_partition_config config;
+
+    struct ipoib_shared shared; /* What the queues read. */
+    struct ipoib_pool *pool;
+    struct ipoib_ctlq *ctlq;
+    struct ipoib_rxq **rxqs;
+    unsigned int n_rxq;
+    struct ipoib_txq **txqs;
+    unsigned int n_txq;
+    struct ipoib_hostqps *hostqps;
+    struct ipoib_path_table *paths;
+    struct ipoib_snoop *snoop;
+
+    struct ipoib_rx_stats rx_stats;
+    struct ipoib_tx_stats tx_stats;
+
+    long long int next_age;     /* Next slice of aging. */
+    struct ovs_list announce;   /* Of struct ipoib_announcement. */
+    long long int next_announce;
+    bool remember;              /* Hosts or neighbours have changed. */
+    bool removing;              /* Being destroyed: tell nobody. */
+};
+
+/* Makes the partition 'pkey' (bit 15 is ignored) of 'port'; the queues come
+ * with ipoib_partition_configure(). */
+int ipoib_partition_create(struct ipoib_hca_port *port, uint16_t pkey,
+                           const char *name,
+                           const struct ipoib_partition_ops *, void *aux,
+                           struct ipoib_partition **);
+/* No PMD. */
+void ipoib_partition_destroy(struct ipoib_partition *);
+
+/* Makes the queues as 'config' says; touches only what differs.  No PMD.  0
+ * or errno, and then there are no queues. */
+int ipoib_partition_configure(struct ipoib_partition *,
+                              const struct ipoib_partition_config *config);
+
+/* True if the partition carries traffic; otherwise '*reason' says, in a static
+ * string, why not. */
+bool ipoib_partition_is_up(const struct ipoib_partition *,
+                           const char **reason);
+/* Largest IP packet. */
+int ipoib_partition_mtu(const struct ipoib_partition *);
+
+/* For the control code: see ipoib-control.c. */
+
+/* Address on the fabric of 'host', which has a QP. */
+struct ipoib_addr ipoib_partition_host_addr(const struct ipoib_partition *,
+                                            const struct ipoib_host *host);
+/* Sends 'packet' (from the IPoIB header on; taken), from QP 'sqpn' (a host's;
+ * if that is gone, from a base QP), to a neighbour, waiting for its path if
+ * need be, or to a group, waiting for the join if need be. */
+void ipoib_partition_send_neigh(struct ipoib_partition *, uint32_t sqpn,
+                                struct ipoib_neigh *, struct dp_packet *);
+void ipoib_partition_send_group(struct ipoib_partition *, uint32_t sqpn,
+                                const struct ib_gid *mgid, struct dp_packet *);
+/* Delivers 'frame' (taken) into the bridge by receive queue 'rxq'. */
+void ipoib_partition_deliver(struct ipoib_partition *, unsigned int rxq,
+                             struct dp_packet *frame);
+/* Announces the addresses of 'host' on the fabric, soon. */
+void ipoib_partition_announce(struct ipoib_partition *,
+                              const struct ipoib_host *host);
+
+#endif /* ipoib-partition.h */
