@@ -311,6 +311,30 @@ ipoib_partition_host_addr(const struct ipoib_partition *part,
     return ipoib_addr_make(host->qpn, &part->port->gid);
 }
 
+struct ipoib_host *
+ipoib_partition_host_of_qpn(const struct ipoib_partition *part, uint32_t qpn)
+{
+    uint64_t key = qpn;
+    uint32_t slot;
+
+    ipoib_host_by_qpn(part->shared.hosts, &key, 1, &slot);
+    return slot == IPOIB_SLOT_NONE
+           ? NULL : ipoib_host_of_slot(part->shared.hosts, slot);
+}
+
+void
+ipoib_partition_suspect_path(struct ipoib_partition *part,
+                             struct ipoib_neigh *neigh, uint16_t lid)
+{
+    struct neigh_link *link = neigh->path;
+    uint32_t mask;
+
+    atomic_read_relaxed(&part->shared.lid_mask, &mask);
+    if (link && link->path->ah && lid && (link->path->dlid & mask) != lid) {
+        ipoib_path_suspect(link->path);
+    }
+}
+
 
 /* Callbacks of tables, paths and groups. */
 

@@ -116,6 +116,12 @@ int ipoib_partition_mtu(const struct ipoib_partition *);
 /* Address on the fabric of 'host', which has a QP. */
 struct ipoib_addr ipoib_partition_host_addr(const struct ipoib_partition *,
                                             const struct ipoib_host *host);
+/* The host whose own QP is 'qpn', or NULL. */
+struct ipoib_host *
+ipoib_partition_host_of_qpn(const struct ipoib_partition *, uint32_t qpn);
+/* 'neigh' was heard from 'lid': asks for its path again if that has another. */
+void ipoib_partition_suspect_path(struct ipoib_partition *,
+                                  struct ipoib_neigh *neigh, uint16_t lid);
 /* Sends 'packet' (from the IPoIB header on; taken), from QP 'sqpn' (a host's;
  * if that is gone, from a base QP), to a neighbour, waiting for its path if
  * need be, or to a group, waiting for the join if need be. */

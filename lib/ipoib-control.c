@@ -1,0 +1,844 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <config.h>
+#include "ipoib-control.h"
+
+#include "dp-packet.h"
+#include "openvswitch/token-bucket.h"
+#include "ovs-atomic.h"
+#include "timeval.h"
+#include "util.h"
+
+/* With options:proxy=reply, what was confirmed within this time, in ms, is
+ * answered for. */
+#define PROXY_FRESH 60000
+
+/* Probes for senders that nobody knows: so many a second. */
+#define PROBE_RATE 100
+
+static const struct eth_addr eth_addr_null;
+
+/* True if 'ip' can be the address of one station. */
+static bool
+ip_is_stations(const struct in6_addr *ip)
+{
+    ovs_be32 ip4;
+
+    if (!ip || ipv6_mask_is_any(ip) || ipv6_addr_is_multicast(ip)
+        || IN6_IS_ADDR_LOOPBACK(ip)) {
+        return false;
+    }
+    if (!IN6_IS_ADDR_V4MAPPED(ip)) {
+        return true;
+    }
+    ip4 = in6_addr_get_mapped_ipv4(ip);
+    return ip4 && !ip_is_multicast(ip4) && ip4 != OVS_BE32_MAX;
+}
+
+
+/* Learning. */
+
+struct ipoib_host *
+ipoib_control_learn_host(struct ipoib_partition *part, struct eth_addr mac,
+                         const struct in6_addr *ip, long long int now)
+{
+    struct ipoib_host *host;
+    unsigned int changes;
+
+    if (eth_addr_is_multicast(mac) || eth_addr_is_zero(mac)) {
+        return NULL;
+    }
+    if (ipoib_neigh_find_mac(part->shared.neighs, mac)) {
+        /* A neighbour's stand-in MAC comes back from the Ethernet side. */
+        return NULL;
+    }
+    if (ip && !ip_is_stations(ip)) {
+        ip = NULL;
+    }
+    host = ipoib_host_learn(part->shared.hosts, mac, 0, ip, now, &changes);
+    ipoib_hostqps_assign(part->hostqps, part->shared.hosts, host);
+    if (changes) {
+        part->remember = true;
+    }
+    if (ip && changes & (IPOIB_HOST_NEW_IP | IPOIB_HOST_MOVED_IP)
+        && !IN6_IS_ADDR_V4MAPPED(ip)) {
+        struct in6_addr group = ipoib_solicited_node(ip);
+
+        ipoib_snoop_report(part->snoop, &group, mac);
+    }
+    return host;
+}
+
+/* Tells the Ethernet side the new stand-in MAC of 'neigh'. */
+static void
+announce_neigh(struct ipoib_partition *part, const struct ipoib_neigh *neigh)
+{
+    struct ipoib_neigh_ip *nip;
+
+    LIST_FOR_EACH (nip, node, &neigh->ips) {
+        ovs_be32 ip4 = in6_addr_get_mapped_ipv4(&nip->ip);
+        struct dp_packet *frame;
+
+        if (ip4) {
+            frame = ipoib_compose_arp_eth(ARP_OP_REQUEST, false, neigh->mac,
+                                          eth_addr_broadcast, neigh->mac, ip4,
+                                          eth_addr_null, ip4);
+        } else {
+            frame = ipoib_compose_na_eth(
+                &nip->ip, &in6addr_all_hosts, 0x20, neigh->mac,
+                ipoib_group_mac_ipv6(&in6addr_all_hosts));
+        }
+        ipoib_partition_deliver(part, 0, frame);
+    }
+}
+
+/* True if 'addr' is one of our own hosts'. */
+static bool
+addr_is_own(const struct ipoib_partition *part, const struct ipoib_addr *addr)
+{
+    return ib_gid_equals(&addr->gid, &part->port->gid)
+           && ipoib_table_lookup(part->shared.own_qpns, ipoib_addr_qpn(addr))
+              != IPOIB_SLOT_NONE;
+}
+
+struct ipoib_neigh *
+ipoib_control_learn_neigh(struct ipoib_partition *part,
+                          const struct ipoib_addr *addr,
+                          const struct in6_addr *ip, uint16_t slid,
+                          long long int now)
+{
+    struct ipoib_neigh *neigh;
+    unsigned int changes;
+    uint32_t mask;
+
+    if (!ipoib_addr_is_station(addr) || addr_is_own(part, addr)) {
+        return NULL;
+    }
+    atomic_read_relaxed(&part->shared.lid_mask, &mask);
+    neigh = ipoib_neigh_learn(part->shared.neighs, addr,
+                              ip && ip_is_stations(ip) ? ip : NULL,
+                              slid & mask, now, &changes);
+    if (changes & IPOIB_NEIGH_REBORN) {
+        announce_neigh(part, neigh);
+    }
+    if (changes & IPOIB_NEIGH_NEW_LID) {
+        ipoib_partition_suspect_path(part, neigh, slid & mask);
+    }
+    if (changes) {
+        part->remember = true;
+    }
+    return neigh;
+}
+
+/* The MAC under which 'addr' is known on the Ethernet side: a host's own, or a
+ * stand-in MAC.  False if 'addr' is nobody's. */
+static bool
+mac_of_addr(struct ipoib_partition *part, const struct ipoib_addr *addr,
+            long long int now, struct eth_addr *mac)
+{
+    struct ipoib_neigh *neigh;
+
+    if (addr_is_own(part, addr)) {
+        struct ipoib_host *host = ipoib_partition_host_of_qpn(
+            part, ipoib_addr_qpn(addr));
+
+        if (host) {
+            *mac = host->mac;
+        }
+        return host != NULL;
+    }
+    neigh = ipoib_control_learn_neigh(part, addr, NULL, 0, now);
+    if (neigh) {
+        *mac = neigh->mac;
+    }
+    return neigh != NULL;
+}
+
+/* The 20-byte address under which 'mac' is known on the fabric. */
+static bool
+addr_of_mac(struct ipoib_partition *part, struct eth_addr mac,
+            long long int now, struct ipoib_addr *addr)
+{
+    struct ipoib_neigh *neigh = ipoib_neigh_find_mac(part->shared.neighs, mac);
+    struct ipoib_host *host;
+
+    if (neigh) {
+        *addr = neigh->addr;
+        return true;
+    }
+    host = ipoib_control_learn_host(part, mac, NULL, now);
+    if (host) {
+        *addr = ipoib_partition_host_addr(part, host);
+    }
+    return host != NULL;
+}
+
+/* The stand-in MAC of the sender of 'msg', whose source IP is 'src'; the
+ * port's own if the sender is not known. */
+static struct eth_addr
+sender_mac(const struct ipoib_partition *part, const struct ipoib_msg *msg,
+           const struct in6_addr *src)
+{
+    const struct ipoib_neigh_table *neighs = part->shared.neighs;
+    uint32_t slot = IPOIB_SLOT_NONE, mask;
+
+    atomic_read_relaxed(&CONST_CAST(struct ipoib_partition *, part)
+                        ->shared.lid_mask, &mask);
+    if (msg->has_grh) {
+        slot = ipoib_neigh_by_gid(neighs, &msg->sgid, msg->sqpn);
+    } else {
+        uint64_t key = ipoib_neigh_lid_key(msg->slid & mask, msg->sqpn);
+
+        ipoib_neigh_by_lid(neighs, &key, 1, &slot);
+    }
+    if (slot == IPOIB_SLOT_NONE && ip_is_stations(src)) {
+        slot = ipoib_neigh_by_ip(neighs, src);
+    }
+    return slot == IPOIB_SLOT_NONE ? part->shared.mac
+                                   : ipoib_neigh_of_slot(neighs, slot)->mac;
+}
+
+
+/* From the fabric. */
+
+/* The host that a unicast packet to QP 'dqpn' and IP 'dst' is for. */
+static struct ipoib_host *
+destination_host(const struct ipoib_partition *part, uint32_t dqpn,
+                 const struct in6_addr *dst)
+{
+    struct ipoib_host *host = ipoib_partition_host_of_qpn(part, dqpn);
+
+    return host ? host : ipoib_host_find_ip(part->shared.hosts, dst);
+}
+
+/* SLID of the sender of 'msg', 0 if it says nothing: behind an IB router it is
+ * the router's. */
+static uint16_t
+usable_slid(const struct ipoib_partition *part, const struct ipoib_msg *msg)
+{
+    return msg->has_grh && ib_gid_prefix(&msg->sgid)
+                           != ib_gid_prefix(&part->port->gid) ? 0 : msg->slid;
+}
+
+/* Answers the request 'arp' of 'neigh' for a host that is known and fresh, if
+ * that is wanted. */
+static bool
+proxy_arp_to_ib(struct ipoib_partition *part, const struct ipoib_arp *arp,
+                struct ipoib_neigh *neigh, long long int now)
+{
+    ovs_be32 spa = get_16aligned_be32(&arp->spa);
+    ovs_be32 tpa = get_16aligned_be32(&arp->tpa);
+    struct in6_addr ip = in6_addr_mapped_ipv4(tpa);
+    struct ipoib_host *host;
+    struct ipoib_addr sha;
+
+    if (!part->config.proxy_reply || arp->op != htons(ARP_OP_REQUEST)
+        || !spa || spa == tpa) {
+        return false;
+    }
+    host = ipoib_host_find_ip(part->shared.hosts, &ip);
+    if (!host || now - host->heard > PROXY_FRESH) {
+        return false;
+    }
+    sha = ipoib_partition_host_addr(part, host);
+    ipoib_partition_send_neigh(
+        part, host->qpn, neigh,
+        ipoib_compose_arp_ib(ARP_OP_REPLY, false, &sha, tpa, &neigh->addr,
+                             spa));
+    return true;
+}
+
+static void
+rx_arp(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
+{
+    const struct ipoib_header *header = dp_packet_data(msg->packet);
+    const struct ipoib_arp *arp
+        = ipoib_arp_parse(header + 1, dp_packet_size(msg->packet)
+                                      - sizeof *header);
+    bool rarp = header->type == htons(ETH_TYPE_RARP);
+    struct eth_addr dst = eth_addr_broadcast;
+    struct in6_addr spa, tpa;
+    struct ipoib_neigh *neigh;
+    uint16_t op;
+
+    if (!arp) {
+        ipoib_count(&part->rx_stats.drop_bad_arp, 1);
+        return;
+    }
+    op = ntohs(arp->op);
+    spa = in6_addr_mapped_ipv4(get_16aligned_be32(&arp->spa));
+    tpa = in6_addr_mapped_ipv4(get_16aligned_be32(&arp->tpa));
+    neigh = ipoib_control_learn_neigh(part, &arp->sha, rarp ? NULL : &spa,
+                                      usable_slid(part, msg), now);
+    if (!neigh) {
+        ipoib_count(addr_is_own(part, &arp->sha) ? &part->rx_stats.drop_own
+                    : &part->rx_stats.drop_bad_arp, 1);
+        return;
+    }
+    if (!msg->multicast) {
+        struct ipoib_host *host = destination_host(part, msg->dqpn, &tpa);
+
+        if (!host) {
+            ipoib_count(&part->rx_stats.drop_no_host, 1);
+            return;
+        }
+        dst = host->mac;
+    } else if (!rarp && proxy_arp_to_ib(part, arp, neigh, now)) {
+        return;
+    }
+    ipoib_partition_deliver(
+        part, msg->rxq,
+        ipoib_compose_arp_eth(op, rarp, neigh->mac, dst, neigh->mac,
+                              get_16aligned_be32(&arp->spa),
+                              rarp ? neigh->mac
+                              : op == ARP_OP_REQUEST ? eth_addr_null : dst,
+                              get_16aligned_be32(&arp->tpa)));
+}
+
+/* Replaces the IPoIB header of 'packet' by an Ethernet header, and pads. */
+static void
+ipoib_to_frame(struct dp_packet *packet, struct eth_addr src,
+               struct eth_addr dst)
+{
+    const struct ipoib_header *header = dp_packet_data(packet);
+    ovs_be16 type = header->type;
+    struct eth_header *eth;
+    size_t size;
+
+    dp_packet_reset_packet(packet, IPOIB_HEADER_LEN);
+    eth = dp_packet_push_zeros(packet, ETH_HEADER_LEN);
+    eth->eth_dst = dst;
+    eth->eth_src = src;
+    eth->eth_type = type;
+    size = dp_packet_size(packet);
+    if (size < ETH_TOTAL_MIN) {
+        dp_packet_put_zeros(packet, ETH_TOTAL_MIN - size);
+    }
+}
+
+/* Delivers the IP packet of 'msg' (taken from it) as it is. */
+static void
+rx_deliver_ip(struct ipoib_partition *part, struct ipoib_msg *msg,
+              struct eth_addr src_mac, const struct in6_addr *dst)
+{
+    struct dp_packet *packet = msg->packet;
+    struct eth_addr dst_mac;
+
+    if (msg->multicast) {
+        ovs_be32 dst4 = in6_addr_get_mapped_ipv4(dst);
+
+        dst_mac = ipv6_addr_is_multicast(dst) ? ipoib_group_mac_ipv6(dst)
+                  : ip_is_multicast(dst4) ? ipoib_group_mac_ipv4(dst4)
+                  : eth_addr_broadcast;
+    } else {
+        struct ipoib_host *host = destination_host(part, msg->dqpn, dst);
+
+        if (!host) {
+            ipoib_count(&part->rx_stats.drop_no_host, 1);
+            return;
+        }
+        dst_mac = host->mac;
+    }
+    ipoib_to_frame(packet, src_mac, dst_mac);
+    ipoib_partition_deliver(part, msg->rxq, packet);
+    msg->packet = NULL;
+}
+
+static bool
+proxy_ns_to_ib(struct ipoib_partition *part, const struct ipoib_nd_info *info,
+               struct ipoib_neigh *neigh, long long int now)
+{
+    struct ipoib_host *host;
+    struct ipoib_addr addr;
+
+    if (!part->config.proxy_reply || info->type != ND_NEIGHBOR_SOLICIT
+        || !ipv6_addr_is_multicast(&info->dst)
+        || !ip_is_stations(&info->src)) {
+        return false;
+    }
+    host = ipoib_host_find_ip(part->shared.hosts, &info->target);
+    if (!host || now - host->heard > PROXY_FRESH) {
+        return false;
+    }
+    addr = ipoib_partition_host_addr(part, host);
+    ipoib_partition_send_neigh(
+        part, host->qpn, neigh,
+        ipoib_compose_na_ib(&info->target, &info->src,
+                            0x60 | (host->is_router ? 0x80 : 0), &addr));
+    return true;
+}
+
+/* Learns from the ND message 'info' of a neighbour.  Redirects tell of a third
+ * station, whose address is not the sender's. */
+static struct ipoib_neigh *
+rx_learn_nd(struct ipoib_partition *part, const struct ipoib_msg *msg,
+            const struct ipoib_nd_info *info, long long int now)
+{
+    const struct in6_addr *ip = info->type == ND_NEIGHBOR_ADVERT
+                                ? &info->target : &info->src;
+    struct ipoib_neigh *neigh;
+
+    if (!info->has_lladdr || info->type == ND_REDIRECT) {
+        return NULL;
+    }
+    neigh = ipoib_control_learn_neigh(part, &info->lladdr.ib, ip,
+                                      usable_slid(part, msg), now);
+    if (neigh && (info->type == ND_ROUTER_ADVERT
+                  || info->type == ND_NEIGHBOR_ADVERT)) {
+        neigh->is_router = info->type == ND_ROUTER_ADVERT
+                           || info->na_flags & 0x80;
+    }
+    return neigh;
+}
+
+static void
+rx_nd(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
+{
+    const uint8_t *ip = (const uint8_t *) dp_packet_data(msg->packet)
+                        + IPOIB_HEADER_LEN;
+    size_t len = dp_packet_size(msg->packet) - IPOIB_HEADER_LEN;
+    struct ipoib_nd_info info;
+    struct ipoib_neigh *neigh;
+    struct eth_addr lladdr = eth_addr_null;
+    struct eth_addr src;
+
+    if (!ipoib_nd_parse_ib(ip, len, msg->l4_ofs, &info)) {
+        ipoib_count(&part->rx_stats.drop_bad_nd, 1);
+        return;
+    }
+    neigh = rx_learn_nd(part, msg, &info, now);
+    if (info.has_lladdr
+        && !mac_of_addr(part, &info.lladdr.ib, now, &lladdr)) {
+        ipoib_count(&part->rx_stats.drop_bad_nd, 1);
+        return;
+    }
+    if (info.has_lladdr && info.type != ND_REDIRECT && !neigh) {
+        ipoib_count(&part->rx_stats.drop_own, 1);
+        return;
+    }
+    if (neigh && proxy_ns_to_ib(part, &info, neigh, now)) {
+        return;
+    }
+    src = neigh ? neigh->mac : sender_mac(part, msg, &info.src);
+    ipoib_nd_to_eth(msg->packet, IPOIB_HEADER_LEN, msg->l4_ofs, lladdr);
+    rx_deliver_ip(part, msg, src, &info.dst);
+}
+
+/* Source and destination of the IP packet at 'ip', whose header is there. */
+static void
+ip_addresses(ovs_be16 type, const void *ip, struct in6_addr *src,
+             struct in6_addr *dst)
+{
+    if (type == htons(ETH_TYPE_IP)) {
+        const struct ip_header *ip4 = ip;
+
+        *src = in6_addr_mapped_ipv4(get_16aligned_be32(&ip4->ip_src));
+        *dst = in6_addr_mapped_ipv4(get_16aligned_be32(&ip4->ip_dst));
+    } else {
+        const struct ovs_16aligned_ip6_hdr *ip6 = ip;
+
+        memcpy(src, &ip6->ip6_src, sizeof *src);
+        memcpy(dst, &ip6->ip6_dst, sizeof *dst);
+    }
+}
+
+static void
+rx_ip(struct ipoib_partition *part, struct ipoib_msg *msg)
+{
+    const struct ipoib_header *header = dp_packet_data(msg->packet);
+    struct in6_addr src, dst;
+
+    ip_addresses(header->type, header + 1, &src, &dst);
+    rx_deliver_ip(part, msg, sender_mac(part, msg, &src), &dst);
+}
+
+/* Asks the sender that nobody knows who it is, in the name of the host that
+ * it wrote to. */
+static void
+rx_hint(struct ipoib_partition *part, const struct ipoib_msg *msg)
+{
+    static struct token_bucket probes = TOKEN_BUCKET_INIT(PROBE_RATE,
+                                                          PROBE_RATE);
+    struct ipoib_host *host = ipoib_partition_host_of_qpn(part, msg->dqpn);
+    bool v4 = IN6_IS_ADDR_V4MAPPED(&msg->src);
+    struct ipoib_host_ip *hip;
+
+    if (!host || !ip_is_stations(&msg->src)
+        || ipoib_neigh_find_ip(part->shared.neighs, &msg->src)
+        || !token_bucket_withdraw(&probes, 1)) {
+        return;
+    }
+    LIST_FOR_EACH (hip, node, &host->ips) {
+        struct ipoib_addr addr = ipoib_partition_host_addr(part, host);
+
+        if (v4 != !!IN6_IS_ADDR_V4MAPPED(&hip->ip)) {
+            continue;
+        }
+        if (v4) {
+            ipoib_partition_send_group(
+                part, host->qpn, &part->shared.broadcast,
+                ipoib_compose_arp_ib(ARP_OP_REQUEST, false, &addr,
+                                     in6_addr_get_mapped_ipv4(&hip->ip), NULL,
+                                     in6_addr_get_mapped_ipv4(&msg->src)));
+        } else {
+            struct in6_addr group = ipoib_solicited_node(&msg->src);
+            struct ib_gid mgid = ipoib_mgid_ipv6(&group, part->pkey,
+                                                 part->shared.scope);
+
+            ipoib_partition_send_group(
+                part, host->qpn, &mgid,
+                ipoib_compose_ns_ib(&hip->ip, &msg->src, &addr));
+        }
+        return;
+    }
+}
+
+
+/* From the Ethernet side. */
+
+/* Answers the request 'arp' of a host for a neighbour that is known and fresh,
+ * if that is wanted. */
+static bool
+proxy_arp_to_eth(struct ipoib_partition *part,
+                 const struct arp_eth_header *arp, long long int now)
+{
+    ovs_be32 spa = get_16aligned_be32(&arp->ar_spa);
+    ovs_be32 tpa = get_16aligned_be32(&arp->ar_tpa);
+    struct in6_addr ip = in6_addr_mapped_ipv4(tpa);
+    struct ipoib_neigh *neigh;
+
+    if (!part->config.proxy_reply || arp->ar_op != htons(ARP_OP_REQUEST)
+        || !spa || spa == tpa) {
+        return false;
+    }
+    neigh = ipoib_neigh_find_ip(part->shared.neighs, &ip);
+    if (!neigh || now - neigh->confirmed > PROXY_FRESH) {
+        return false;
+    }
+    ipoib_partition_deliver(
+        part, 0, ipoib_compose_arp_eth(ARP_OP_REPLY, false, neigh->mac,
+                                       arp->ar_sha, neigh->mac, tpa,
+                                       arp->ar_sha, spa));
+    return true;
+}
+
+/* A RARP of 'host', as hypervisors send after a migration: on the fabric,
+ * gratuitous ARP for what is known of the host says the same; without any
+ * address, RARP of hardware type 32 does. */
+static void
+tx_rarp(struct ipoib_partition *part, struct ipoib_host *host,
+        const struct arp_eth_header *arp)
+{
+    struct ipoib_addr sha = ipoib_partition_host_addr(part, host);
+
+    if (host->n_ips) {
+        ipoib_partition_announce(part, host);
+        return;
+    }
+    ipoib_partition_send_group(
+        part, host->qpn, &part->shared.broadcast,
+        ipoib_compose_arp_ib(ntohs(arp->ar_op), true, &sha,
+                             get_16aligned_be32(&arp->ar_spa), &sha,
+                             get_16aligned_be32(&arp->ar_tpa)));
+}
+
+static void
+tx_arp(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
+{
+    const struct eth_header *eth = dp_packet_data(msg->packet);
+    const struct arp_eth_header *arp
+        = ipoib_arp_eth_parse(eth + 1,
+                              dp_packet_size(msg->packet) - sizeof *eth);
+    struct ipoib_neigh *neigh = NULL;
+    struct dp_packet *packet;
+    struct ipoib_host *host;
+    struct ipoib_addr sha;
+    struct in6_addr spa;
+    bool rarp;
+
+    if (!arp) {
+        ipoib_count(&part->tx_stats.drop_bad_arp, 1);
+        return;
+    }
+    rarp = eth->eth_type == htons(ETH_TYPE_RARP);
+    spa = in6_addr_mapped_ipv4(get_16aligned_be32(&arp->ar_spa));
+    host = ipoib_control_learn_host(part, arp->ar_sha, rarp ? NULL : &spa,
+                                    now);
+    if (!host) {
+        ipoib_count(ipoib_neigh_find_mac(part->shared.neighs, arp->ar_sha)
+                    ? &part->tx_stats.drop_loop
+                    : &part->tx_stats.drop_bad_arp, 1);
+        return;
+    }
+    if (!eth_addr_is_multicast(eth->eth_dst)) {
+        neigh = ipoib_neigh_find_mac(part->shared.neighs, eth->eth_dst);
+        if (!neigh) {
+            ipoib_count(&part->tx_stats.drop_unknown_mac, 1);
+            return;
+        }
+    } else if (!rarp && proxy_arp_to_eth(part, arp, now)) {
+        return;
+    }
+    if (rarp) {
+        tx_rarp(part, host, arp);
+        return;
+    }
+    sha = ipoib_partition_host_addr(part, host);
+    packet = ipoib_compose_arp_ib(ntohs(arp->ar_op), false, &sha,
+                                  get_16aligned_be32(&arp->ar_spa),
+                                  neigh && arp->ar_op == htons(ARP_OP_REPLY)
+                                  ? &neigh->addr : NULL,
+                                  get_16aligned_be32(&arp->ar_tpa));
+    if (neigh) {
+        ipoib_partition_send_neigh(part, host->qpn, neigh, packet);
+    } else {
+        ipoib_partition_send_group(part, host->qpn, &part->shared.broadcast,
+                                   packet);
+    }
+}
+
+/* Replaces the Ethernet header of the IP packet 'frame' by an IPoIB header,
+ * and takes padding away. */
+static bool
+frame_to_ipoib(struct dp_packet *frame)
+{
+    const struct eth_header *eth = dp_packet_data(frame);
+    ovs_be16 type = eth->eth_type;
+    struct ipoib_header *header;
+    size_t ip_len, l4_ofs;
+
+    if (ipoib_packet_check_ip(ntohs(type), eth + 1,
+                              dp_packet_size(frame) - sizeof *eth, &ip_len,
+                              &l4_ofs) == IPOIB_IP_BAD) {
+        return false;
+    }
+    dp_packet_set_size(frame, ETH_HEADER_LEN + ip_len);
+    dp_packet_reset_packet(frame, ETH_HEADER_LEN - IPOIB_HEADER_LEN);
+    header = dp_packet_data(frame);
+    header->type = type;
+    header->reserved = 0;
+    return true;
+}
+
+static bool
+proxy_ns_to_eth(struct ipoib_partition *part, const struct ipoib_nd_info *info,
+                struct eth_addr asker, long long int now)
+{
+    struct ipoib_neigh *neigh;
+
+    if (!part->config.proxy_reply || info->type != ND_NEIGHBOR_SOLICIT
+        || !ipv6_addr_is_multicast(&info->dst)
+        || !ip_is_stations(&info->src)) {
+        return false;
+    }
+    neigh = ipoib_neigh_find_ip(part->shared.neighs, &info->target);
+    if (!neigh || now - neigh->confirmed > PROXY_FRESH) {
+        return false;
+    }
+    ipoib_partition_deliver(
+        part, 0, ipoib_compose_na_eth(&info->target, &info->src,
+                                      0x60 | (neigh->is_router ? 0x80 : 0),
+                                      neigh->mac, asker));
+    return true;
+}
+
+/* Learns from the ND message 'info' of the host 'mac'.  An address that the
+ * host only tries to get (DAD) is not its own yet, but its solicited-node
+ * group is listened to. */
+static struct ipoib_host *
+tx_learn_nd(struct ipoib_partition *part, const struct ipoib_nd_info *info,
+            struct eth_addr mac, long long int now)
+{
+    bool own = !info->has_lladdr || eth_addr_equals(info->lladdr.mac, mac);
+    struct ipoib_host *host;
+
+    host = ipoib_control_learn_host(part, mac, own ? &info->src : NULL, now);
+    if (!host) {
+        return NULL;
+    }
+    if (info->type == ND_NEIGHBOR_ADVERT && own) {
+        host = ipoib_control_learn_host(part, mac, &info->target, now);
+        ipoib_host_set_router(part->shared.hosts, host,
+                              info->na_flags & 0x80);
+    } else if (info->type == ND_ROUTER_ADVERT) {
+        ipoib_host_set_router(part->shared.hosts, host, true);
+    } else if (info->type == ND_NEIGHBOR_SOLICIT
+               && ipv6_mask_is_any(&info->src)) {
+        struct in6_addr group = ipoib_solicited_node(&info->target);
+
+        ipoib_snoop_report(part->snoop, &group, mac);
+    }
+    return host;
+}
+
+static void
+tx_nd(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
+{
+    const struct eth_header *eth = dp_packet_data(msg->packet);
+    struct eth_addr dst_mac = eth->eth_dst, src_mac = eth->eth_src;
+    struct ipoib_addr lladdr = { .flags_qpn = { 0 } };
+    struct ipoib_nd_info info;
+    struct ipoib_neigh *neigh;
+    struct ipoib_host *host;
+
+    if (!frame_to_ipoib(msg->packet)
+        || !ipoib_nd_parse_eth((const uint8_t *) dp_packet_data(msg->packet)
+                               + IPOIB_HEADER_LEN,
+                               dp_packet_size(msg->packet) - IPOIB_HEADER_LEN,
+                               msg->l4_ofs, &info)) {
+        ipoib_count(&part->tx_stats.drop_bad_nd, 1);
+        return;
+    }
+    host = tx_learn_nd(part, &info, src_mac, now);
+    if (!host) {
+        ipoib_count(&part->tx_stats.drop_loop, 1);
+        return;
+    }
+    if (info.has_lladdr
+        && !addr_of_mac(part, info.lladdr.mac, now, &lladdr)) {
+        ipoib_count(&part->tx_stats.drop_bad_nd, 1);
+        return;
+    }
+    if (proxy_ns_to_eth(part, &info, src_mac, now)) {
+        return;
+    }
+    ipoib_nd_to_ib(msg->packet, IPOIB_HEADER_LEN, msg->l4_ofs, &lladdr);
+    if (ipv6_addr_is_multicast(&info.dst)) {
+        struct ib_gid mgid = ipoib_mgid_ipv6(&info.dst, part->pkey,
+                                             part->shared.scope);
+
+        ipoib_partition_send_group(part, host->qpn, &mgid, msg->packet);
+        msg->packet = NULL;
+        return;
+    }
+    neigh = ipoib_neigh_find_mac(part->shared.neighs, dst_mac);
+    if (!neigh) {
+        ipoib_count(&part->tx_stats.drop_unknown_mac, 1);
+        return;
+    }
+    ipoib_partition_send_neigh(part, host->qpn, neigh, msg->packet);
+    msg->packet = NULL;
+}
+
+/* An IP packet to the broadcast group or to another group; IGMP and MLD teach
+ * which groups hosts listen to. */
+static void
+tx_group(struct ipoib_partition *part, struct ipoib_msg *msg,
+         const struct ib_gid *mgid, long long int now)
+{
+    const struct eth_header *eth = dp_packet_data(msg->packet);
+    struct eth_addr mac = eth->eth_src;
+    ovs_be16 type = eth->eth_type;
+    struct ipoib_host *host;
+    const void *ip;
+    size_t len;
+
+    host = ipoib_control_learn_host(part, mac, NULL, now);
+    if (!host) {
+        ipoib_count(&part->tx_stats.drop_loop, 1);
+        return;
+    }
+    if (!frame_to_ipoib(msg->packet)) {
+        ipoib_count(&part->tx_stats.drop_bad_ip, 1);
+        return;
+    }
+    ip = (const uint8_t *) dp_packet_data(msg->packet) + IPOIB_HEADER_LEN;
+    len = dp_packet_size(msg->packet) - IPOIB_HEADER_LEN;
+    if (msg->l4_ofs && type == htons(ETH_TYPE_IP)) {
+        ipoib_snoop_igmp(part->snoop, ip, len, msg->l4_ofs, mac, now);
+    } else if (msg->l4_ofs) {
+        ipoib_snoop_mld(part->snoop, ip, len, msg->l4_ofs, mac, now);
+    }
+    ipoib_partition_send_group(part, host->qpn, mgid, msg->packet);
+    msg->packet = NULL;
+}
+
+static void
+tx_no_path(struct ipoib_partition *part, struct ipoib_msg *msg)
+{
+    struct ipoib_neigh *neigh = ipoib_neigh_of_slot(part->shared.neighs,
+                                                    msg->slot);
+
+    if (!neigh || !frame_to_ipoib(msg->packet)) {
+        ipoib_count(&part->tx_stats.drop_no_path, 1);
+        return;
+    }
+    /* From a base QP: bulk traffic is not known by its sender's QPN. */
+    ipoib_partition_send_neigh(part, 0, neigh, msg->packet);
+    msg->packet = NULL;
+}
+
+void
+ipoib_control_message(struct ipoib_partition *part, struct ipoib_msg *msg,
+                      long long int now)
+{
+    switch (msg->type) {
+    case IPOIB_MSG_RX_ARP:
+        rx_arp(part, msg, now);
+        break;
+    case IPOIB_MSG_RX_ND:
+        rx_nd(part, msg, now);
+        break;
+    case IPOIB_MSG_RX_IP:
+        rx_ip(part, msg);
+        break;
+    case IPOIB_MSG_RX_HINT:
+        rx_hint(part, msg);
+        break;
+    case IPOIB_MSG_TX_ARP:
+        tx_arp(part, msg, now);
+        break;
+    case IPOIB_MSG_TX_ND:
+        tx_nd(part, msg, now);
+        break;
+    case IPOIB_MSG_TX_BROADCAST:
+        tx_group(part, msg, &part->shared.broadcast, now);
+        break;
+    case IPOIB_MSG_TX_GROUP:
+        tx_group(part, msg, &msg->mgid, now);
+        break;
+    case IPOIB_MSG_TX_NO_PATH:
+        tx_no_path(part, msg);
+        break;
+    case IPOIB_MSG_TX_HOST:
+        ipoib_control_learn_host(part, msg->mac, NULL, now);
+        break;
+    }
+    dp_packet_delete(msg->packet);
+}
+
+void
+ipoib_control_announce_host(struct ipoib_partition *part,
+                            const struct ipoib_host *host,
+                            const struct in6_addr *ip)
+{
+    struct ipoib_addr addr = ipoib_partition_host_addr(part, host);
+    ovs_be32 ip4 = in6_addr_get_mapped_ipv4(ip);
+
+    if (ip4) {
+        ipoib_partition_send_group(
+            part, host->qpn, &part->shared.broadcast,
+            ipoib_compose_arp_ib(ARP_OP_REQUEST, false, &addr, ip4, NULL,
+                                 ip4));
+    } else {
+        struct ib_gid mgid = ipoib_mgid_ipv6(&in6addr_all_hosts, part->pkey,
+                                             part->shared.scope);
+
+        ipoib_partition_send_group(
+            part, host->qpn, &mgid,
+            ipoib_compose_na_ib(ip, &in6addr_all_hosts,
+                                0x20 | (host->is_router ? 0x80 : 0), &addr));
+    }
+}
