@@ -46,7 +46,10 @@ struct ipoib_host_ip {
     struct ipoib_host *host;
     struct in6_addr ip;
     long long int seen;         /* Last announced, time_msec(). */
+    bool published;             /* Private: readers find it. */
 };
+
+#define IPOIB_HOST_MAX_IPS 64
 
 struct ipoib_host {
     struct hmap_node by_mac;    /* In ipoib_host_table. */
@@ -62,7 +65,7 @@ struct ipoib_host {
     long long int created;
     long long int heard;        /* Last packet from it, time_msec(). */
 
-    /* For the owner of the table; 0 in a new host. */
+    /* For the owner of the table; 0 and empty in a new host. */
     void *qp;                   /* Its queue pair. */
     unsigned int rxq;           /* Receive queue of the QP. */
     struct ovs_list wait;       /* Packets that wait for the QP. */
@@ -71,7 +74,8 @@ struct ipoib_host {
 
 struct ipoib_host_table;
 struct ipoib_host_ops {
-    /* 'host' is about to go: release 'qp' and 'wait'. */
+    /* 'host' is about to go, and cannot be found any more: release 'qp' and
+     * 'wait'.  Must not call a writer's function. */
     void (*removed)(void *aux, struct ipoib_host *);
 };
 
@@ -88,7 +92,9 @@ enum {
 
 /* Learns that the host 'mac' in 'vlan' lives and has 'ip' (NULL or the
  * unspecified address: nothing is said).  Makes the host; evicts the least
- * recently heard one if the table is full.  At most 64 addresses a host. */
+ * recently heard one if the table is full.  At most 64 addresses a host: the
+ * oldest goes.  The result is valid until the next call of a writer's
+ * function.  Returns NULL only as ipoib_neigh_learn() does. */
 struct ipoib_host *ipoib_host_learn(struct ipoib_host_table *,
                                     struct eth_addr mac, uint16_t vlan,
                                     const struct in6_addr *ip,
@@ -104,7 +110,10 @@ size_t ipoib_host_flush(struct ipoib_host_table *);
 
 /* Publishes that packets to 'qpn' are for 'host' ('shares' is false), or that
  * 'host' is found by IP behind base QP 'qpn' ('shares' is true).  Replaces
- * what was published before; QPN 0 only withdraws. */
+ * what was published before; QPN 0 only withdraws.
+ *
+ * ipoib_host_by_ip() finds the IP addresses of all hosts, whether they share a
+ * QP or not: what is sent to one host's QPN for another's IP is to be seen. */
 void ipoib_host_set_qpn(struct ipoib_host_table *, struct ipoib_host *,
                         uint32_t qpn, bool shares);
 void ipoib_host_set_router(struct ipoib_host_table *, struct ipoib_host *,

@@ -57,14 +57,23 @@ struct ipoib_neigh_ip {
     struct ipoib_neigh *neigh;
     struct in6_addr ip;
     long long int seen;         /* Last announced, time_msec(). */
+    bool published;             /* Private: readers find it. */
 };
 
 /* A stand-in MAC that the neighbour had under an earlier QPN. */
 struct ipoib_neigh_alias {
-    struct ovs_list node;       /* In ipoib_neigh 'aliases'. */
+    struct ovs_list node;       /* In ipoib_neigh 'aliases', latest first. */
+    struct ovs_list by_age;     /* In ipoib_neigh_table, oldest first. */
+    struct ipoib_neigh *neigh;
     struct eth_addr mac;
+    uint32_t qpn;               /* The earlier QPN. */
     long long int until;        /* time_msec() at which it goes. */
 };
+
+/* How long an alias lives: as long as hosts may keep the old MAC. */
+#define IPOIB_NEIGH_ALIAS_MS (20 * 60 * 1000)
+#define IPOIB_NEIGH_MAX_ALIASES 8
+#define IPOIB_NEIGH_MAX_IPS 64
 
 struct ipoib_neigh {
     struct hmap_node by_addr;   /* In ipoib_neigh_table. */
@@ -81,17 +90,23 @@ struct ipoib_neigh {
     long long int created;      /* time_msec(). */
     long long int confirmed;    /* Last ARP or ND from it, time_msec(). */
 
-    /* For the owner of the table; 0 in a new neighbour. */
+    /* For the owner of the table; 0 and empty in a new neighbour. */
     void *path;
     struct ovs_list wait;       /* Packets that wait for the path. */
     size_t n_wait;
+
+    /* Private to ipoib-neigh.c. */
+    struct ovs_list lids[2];    /* Those with the same (LID, QPN), LID. */
+    long long int queued;       /* When it was put at its place in 'lru'. */
+    bool published;             /* Readers find it by GID. */
 };
 
 struct ipoib_neigh_table;
 
 /* What the owner is told of; called within the writer's functions. */
 struct ipoib_neigh_ops {
-    /* 'neigh' is about to go: release 'path' and 'wait'. */
+    /* 'neigh' is about to go, and cannot be found any more: release 'path' and
+     * 'wait'.  Must not call a writer's function. */
     void (*removed)(void *aux, struct ipoib_neigh *);
 };
 
@@ -112,15 +127,28 @@ enum {
     IPOIB_NEIGH_MOVED_IP = 1 << 2, /* It was another neighbour's. */
     IPOIB_NEIGH_REBORN   = 1 << 3, /* The same GUID and IP with another QPN:
                                     * the old stand-in MAC is an alias now. */
-    IPOIB_NEIGH_NEW_LID  = 1 << 4, /* 'slid' differs from the last one. */
+    IPOIB_NEIGH_NEW_LID  = 1 << 4, /* Of one that was known: 'slid' differs
+                                    * from the last one, or the GID prefix
+                                    * does. */
 };
+
+/* Whether a neighbour was reborn is a guess.  Several that live may share a
+ * GUID (child interfaces, hosts behind another gateway), and IP addresses move
+ * between them as they do between others.  So, if the neighbour that had the
+ * IP has another one of the same family, the IP has moved
+ * (IPOIB_NEIGH_MOVED_IP), and only with the last one it is taken for dead.  A
+ * neighbour that was taken for dead by mistake gets its stand-in MAC back from
+ * the aliases when it is heard. */
 
 /* Learns, at time 'now' (time_msec()), that 'addr' (a station's) lives, has
  * 'ip' (NULL or the unspecified address: nothing is said of an IP) and was
  * heard from 'slid' (0: unknown).  Makes the neighbour if there is none, and
  * evicts the least recently used one if the table is full.  A neighbour keeps
  * at most 64 addresses: the oldest goes.  The result is valid until the next
- * call of a writer's function.  '*changes' gets the bits above. */
+ * call of a writer's function.  '*changes' gets the bits above.
+ *
+ * Returns NULL, and has changed nothing, only if millions of neighbours went
+ * without an RCU grace period since (see ipoib-slots.h). */
 struct ipoib_neigh *ipoib_neigh_learn(struct ipoib_neigh_table *,
                                       const struct ipoib_addr *addr,
                                       const struct in6_addr *ip,
@@ -148,7 +176,7 @@ void ipoib_neigh_set_ah(struct ipoib_neigh_table *, struct ipoib_neigh *,
 
 /* Ages at most 'budget' neighbours, going round the table from call to call:
  * removes those that neither sent nor were sent anything for 'idle' ms.
- * Returns the number removed. */
+ * Returns the number removed.  Ends aliases as well. */
 size_t ipoib_neigh_age(struct ipoib_neigh_table *, long long int now,
                        long long int idle, size_t budget);
 
@@ -176,6 +204,7 @@ void ipoib_neigh_by_mac(const struct ipoib_neigh_table *,
  * to more than one neighbour (virtual ports share LIDs) is not found. */
 void ipoib_neigh_by_lid(const struct ipoib_neigh_table *,
                         const uint64_t keys[], size_t n, uint32_t slots[]);
+/* The GID prefix does not count, as QPN and GUID are the identity. */
 uint32_t ipoib_neigh_by_gid(const struct ipoib_neigh_table *,
                             const struct ib_gid *, uint32_t qpn);
 uint32_t ipoib_neigh_by_ip(const struct ipoib_neigh_table *,

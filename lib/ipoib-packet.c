@@ -192,6 +192,17 @@ ipoib_solicited_node(const struct in6_addr *addr)
     return group;
 }
 
+bool
+ipoib_ip_is_station(const struct in6_addr *ip)
+{
+    if (IN6_IS_ADDR_V4MAPPED(ip)) {
+        ovs_be32 ip4 = in6_addr_get_mapped_ipv4(ip);
+
+        return ip4 && !ip_is_multicast(ip4) && ip4 != OVS_BE32_MAX;
+    }
+    return !IN6_IS_ADDR_UNSPECIFIED(ip) && !IN6_IS_ADDR_MULTICAST(ip);
+}
+
 /* ARP. */
 
 const struct ipoib_arp *

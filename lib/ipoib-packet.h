@@ -84,6 +84,10 @@ struct ib_gid ipoib_mgid_ipv6(const struct in6_addr *group, uint16_t pkey,
 struct eth_addr ipoib_group_mac_ipv4(ovs_be32 group);
 struct eth_addr ipoib_group_mac_ipv6(const struct in6_addr *group);
 
+/* True if 'ip' (IPv4: v4-mapped) can be a station's: not unspecified,
+ * multicast or limited broadcast. */
+bool ipoib_ip_is_station(const struct in6_addr *ip);
+
 /* ARP and RARP on IPoIB (RFC 4391, 9.2): 56 bytes. */
 #define IPOIB_ARP_HTYPE 32
 #define IPOIB_ARP_LEN 56
@@ -121,7 +125,8 @@ enum ipoib_ip_class {
  * never into fragments; more than 16 of those headers are IPOIB_IP_BAD, so
  * that no ND gets past.  Stores the length that the IP header gives in
  * '*ip_len' (at most 'len': what is behind it is padding; 0 if the packet is
- * bad), and the offset of the layer-4 header (0 if there is none to look at) in '*l4_ofs'.
+ * bad), and the offset of the layer-4 header (0 if there is none to look at)
+ * in '*l4_ofs'.
  * 'ip' must be aligned to 2 bytes, here and in all that follows. */
 enum ipoib_ip_class ipoib_packet_check_ip(uint16_t type, const void *ip,
                                           size_t len, size_t *ip_len,

@@ -19,18 +19,21 @@
  *
  * Neighbours, hosts, their addresses and groups live in arrays of slots; what
  * differs is the key under which a slot is found.  This map is the one that
- * all of them use: open buckets of 8 entries, one cache line of tags and slots
- * each, looked up in batches with prefetch.
+ * all of them use: buckets of one cache line, which hold five keys and slots,
+ * looked up in batches with prefetch.
  *
  * Thread-safety: one writer at a time; any number of readers, which take no
  * lock and may be in the middle of a look-up while the writer inserts,
  * removes or grows the map (a reader sees an entry or does not; it never sees
- * a slot that was never inserted under that key).  Memory that readers may
- * see is freed by ovsrcu_postpone(), so that readers must be RCU readers. */
+ * a slot that was never inserted under that key).  A reader never waits for a
+ * writer that does not run.  Memory that readers may see is freed by
+ * ovsrcu_postpone(), so that readers must be RCU readers. */
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+struct in6_addr;
 
 #define IPOIB_SLOT_NONE UINT32_MAX
 
@@ -53,5 +56,13 @@ uint32_t ipoib_table_lookup(const struct ipoib_table *, uint64_t key);
 void ipoib_table_lookup_batch(const struct ipoib_table *,
                               const uint64_t keys[], size_t n,
                               uint32_t slots[]);
+
+/* Keys of IP addresses (IPv4 ones are v4-mapped).  An IPv4 address is its own
+ * key; IPv6 addresses are hashed with 'basis', which should be random: two may
+ * have the same key.  Bits 62 and 63 tell the two kinds from each other. */
+uint64_t ipoib_table_key_ip(const struct in6_addr *, uint64_t basis);
+
+/* Key of 128 bits, hashed with 'basis'; not 0. */
+uint64_t ipoib_table_key_128(uint64_t high, uint64_t low, uint64_t basis);
 
 #endif /* ipoib-table.h */

@@ -1,0 +1,844 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <config.h>
+#include "ipoib-neigh.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "coverage.h"
+#include "hash.h"
+#include "ipoib-slots.h"
+#include "random.h"
+#include "unaligned.h"
+
+COVERAGE_DEFINE(ipoib_neigh_new);
+COVERAGE_DEFINE(ipoib_neigh_evicted);
+COVERAGE_DEFINE(ipoib_neigh_aged);
+COVERAGE_DEFINE(ipoib_neigh_reborn);
+COVERAGE_DEFINE(ipoib_neigh_moved_ip);
+COVERAGE_DEFINE(ipoib_neigh_mac_collision);
+COVERAGE_DEFINE(ipoib_neigh_key_collision);
+
+/* What a table in use may hold: as many slots may wait for a grace period. */
+#define MAX_NEIGHS (IPOIB_SLOTS_MAX / 2)
+
+/* Neighbours that evict() looks at before it takes one that was used. */
+#define EVICT_TRIES 64
+
+/* Bit of a slot number in 'lids': there are several, this is one of them.
+ * IPOIB_SLOT_NONE has it as well. */
+#define LID_SEVERAL (UINT32_C(1) << 31)
+
+/* Indexes of 'lids' in struct ipoib_neigh. */
+enum lid_ring {
+    RING_LID_QPN,               /* The same LID and QPN. */
+    RING_LID,                   /* The same LID. */
+    N_RINGS
+};
+
+struct ipoib_neigh_table {
+    uint16_t pkey;
+    size_t max;
+    size_t n;
+    const struct ipoib_neigh_ops *ops;
+    void *aux;
+    struct ipoib_slots *slots;  /* Of ipoib_neigh_fast and ipoib_neigh. */
+
+    /* Writer's. */
+    struct hmap by_addr;        /* Of ipoib_neigh, by QPN and GUID. */
+    struct hmap by_ip;          /* Of ipoib_neigh_ip. */
+    struct ovs_list lru;        /* Of ipoib_neigh, oldest first. */
+    struct ovs_list aliases;    /* Of ipoib_neigh_alias, oldest first. */
+    uint32_t hash_basis;
+    uint32_t age_pos;           /* Slot that ipoib_neigh_age() is at. */
+
+    /* Readers'. */
+    uint64_t key_basis;
+    struct ipoib_table *macs;   /* Stand-in MACs and aliases. */
+    struct ipoib_table *gids;   /* gid_key(). */
+    struct ipoib_table *lids;   /* ipoib_neigh_lid_key(), lid_key(). */
+    struct ipoib_table *ips;    /* ipoib_table_key_ip(). */
+};
+
+/* Keys. */
+
+static uint32_t
+hash_identity(const struct ipoib_neigh_table *t, const struct ipoib_addr *addr)
+{
+    return hash_uint64_basis(ib_gid_guid(&addr->gid),
+                             ipoib_addr_qpn(addr) ^ t->hash_basis);
+}
+
+static uint32_t
+hash_ip(const struct ipoib_neigh_table *t, const struct in6_addr *ip)
+{
+    return hash_bytes(ip, sizeof *ip, t->hash_basis);
+}
+
+static uint64_t
+gid_key(const struct ipoib_neigh_table *t, uint64_t guid, uint32_t qpn)
+{
+    return ipoib_table_key_128(guid, qpn, t->key_basis);
+}
+
+static uint64_t
+lid_key(uint16_t lid)
+{
+    return UINT64_C(1) << 62 | lid;
+}
+
+static bool
+same_guid(const struct ipoib_addr *a, const struct ipoib_addr *b)
+{
+    return ib_gid_guid(&a->gid) == ib_gid_guid(&b->gid);
+}
+
+static bool
+same_identity(const struct ipoib_addr *a, const struct ipoib_addr *b)
+{
+    return ipoib_addr_qpn(a) == ipoib_addr_qpn(b) && same_guid(a, b);
+}
+
+/* Look-ups. */
+
+struct ipoib_neigh *
+ipoib_neigh_of_slot(const struct ipoib_neigh_table *t, uint32_t slot)
+{
+    return ipoib_slots_get(t->slots, slot);
+}
+
+struct ipoib_neigh_fast *
+ipoib_neigh_fast(const struct ipoib_neigh_table *t, uint32_t slot)
+{
+    return ipoib_slots_fast(t->slots, slot);
+}
+
+struct ipoib_neigh *
+ipoib_neigh_find(const struct ipoib_neigh_table *t,
+                 const struct ipoib_addr *addr)
+{
+    struct ipoib_neigh *neigh;
+
+    HMAP_FOR_EACH_WITH_HASH (neigh, by_addr, hash_identity(t, addr),
+                             &t->by_addr) {
+        if (same_identity(&neigh->addr, addr)) {
+            return neigh;
+        }
+    }
+    return NULL;
+}
+
+static struct ipoib_neigh_ip *
+find_ip(const struct ipoib_neigh_table *t, const struct in6_addr *addr)
+{
+    struct ipoib_neigh_ip *ip;
+
+    HMAP_FOR_EACH_WITH_HASH (ip, by_ip, hash_ip(t, addr), &t->by_ip) {
+        if (ipv6_addr_equals(&ip->ip, addr)) {
+            return ip;
+        }
+    }
+    return NULL;
+}
+
+struct ipoib_neigh *
+ipoib_neigh_find_ip(const struct ipoib_neigh_table *t,
+                    const struct in6_addr *addr)
+{
+    struct ipoib_neigh_ip *ip = find_ip(t, addr);
+
+    return ip ? ip->neigh : NULL;
+}
+
+struct ipoib_neigh *
+ipoib_neigh_find_mac(const struct ipoib_neigh_table *t, struct eth_addr mac)
+{
+    return ipoib_neigh_of_slot(t, ipoib_table_lookup(t->macs,
+                                                     eth_addr_to_uint64(mac)));
+}
+
+void
+ipoib_neigh_by_mac(const struct ipoib_neigh_table *t, const uint64_t macs[],
+                   size_t n, uint32_t slots[])
+{
+    ipoib_table_lookup_batch(t->macs, macs, n, slots);
+}
+
+void
+ipoib_neigh_by_lid(const struct ipoib_neigh_table *t, const uint64_t keys[],
+                   size_t n, uint32_t slots[])
+{
+    ipoib_table_lookup_batch(t->lids, keys, n, slots);
+    for (size_t i = 0; i < n; i++) {
+        slots[i] = slots[i] & LID_SEVERAL ? IPOIB_SLOT_NONE : slots[i];
+    }
+}
+
+uint32_t
+ipoib_neigh_by_lid_alone(const struct ipoib_neigh_table *t, uint16_t lid)
+{
+    uint32_t slot = ipoib_table_lookup(t->lids, lid_key(lid));
+
+    return slot & LID_SEVERAL ? IPOIB_SLOT_NONE : slot;
+}
+
+uint32_t
+ipoib_neigh_by_gid(const struct ipoib_neigh_table *t,
+                   const struct ib_gid *gid, uint32_t qpn)
+{
+    uint64_t guid = ib_gid_guid(gid);
+    uint32_t slot = ipoib_table_lookup(t->gids, gid_key(t, guid, qpn));
+
+    if (slot != IPOIB_SLOT_NONE) {
+        const struct ipoib_neigh_fast *fast = ipoib_neigh_fast(t, slot);
+
+        if (fast->qpn != qpn || ib_gid_guid(&fast->gid) != guid) {
+            slot = IPOIB_SLOT_NONE;
+        }
+    }
+    return slot;
+}
+
+uint32_t
+ipoib_neigh_by_ip(const struct ipoib_neigh_table *t,
+                  const struct in6_addr *ip)
+{
+    return ipoib_table_lookup(t->ips, ipoib_table_key_ip(ip, t->key_basis));
+}
+
+/* LIDs.
+ *
+ * All neighbours with the same LID, and all with the same LID and QPN, are in
+ * a ring.  The table has one of each ring, marked LID_SEVERAL if there are
+ * more, which readers then do not find. */
+
+/* The neighbour whose 'lids[ring]' is 'node'. */
+static struct ipoib_neigh *
+neigh_of_ring(struct ovs_list *node, enum lid_ring ring)
+{
+    return CONTAINER_OF(node - ring, struct ipoib_neigh, lids);
+}
+
+static uint64_t
+ring_key(const struct ipoib_neigh *neigh, enum lid_ring ring)
+{
+    return (ring == RING_LID
+            ? lid_key(neigh->lid)
+            : ipoib_neigh_lid_key(neigh->lid, ipoib_addr_qpn(&neigh->addr)));
+}
+
+static void
+add_to_ring(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
+            enum lid_ring ring)
+{
+    uint64_t key = ring_key(neigh, ring);
+    uint32_t slot = ipoib_table_lookup(t->lids, key);
+
+    ovs_list_init(&neigh->lids[ring]);
+    if (slot == IPOIB_SLOT_NONE) {
+        ipoib_table_insert(t->lids, key, neigh->slot);
+    } else {
+        struct ipoib_neigh *head = ipoib_neigh_of_slot(t, slot & ~LID_SEVERAL);
+
+        ovs_list_insert(&head->lids[ring], &neigh->lids[ring]);
+        ipoib_table_insert(t->lids, key, slot | LID_SEVERAL);
+    }
+}
+
+static void
+remove_from_ring(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
+                 enum lid_ring ring)
+{
+    uint64_t key = ring_key(neigh, ring);
+    struct ovs_list *next = neigh->lids[ring].next;
+
+    if (ovs_list_is_empty(&neigh->lids[ring])) {
+        ipoib_table_remove(t->lids, key);
+    } else {
+        uint32_t slot = neigh_of_ring(next, ring)->slot;
+
+        ovs_list_remove(&neigh->lids[ring]);
+        ipoib_table_insert(t->lids, key, (ovs_list_is_empty(next)
+                                          ? slot : slot | LID_SEVERAL));
+    }
+}
+
+/* Changes the LID of 'neigh' to 'lid', which may be 0, in the indexes. */
+static void
+set_lid(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh, uint16_t lid)
+{
+    for (int ring = 0; ring < N_RINGS && neigh->lid; ring++) {
+        remove_from_ring(t, neigh, ring);
+    }
+    neigh->lid = lid;
+    for (int ring = 0; ring < N_RINGS && neigh->lid; ring++) {
+        add_to_ring(t, neigh, ring);
+    }
+}
+
+/* IP addresses. */
+
+/* Gives 'ip', which is in no neighbour's list, to 'neigh'. */
+static void
+give_ip(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
+        struct ipoib_neigh_ip *ip)
+{
+    bool moved = ip->neigh != neigh;
+
+    ip->neigh = neigh;
+    ovs_list_push_front(&neigh->ips, &ip->node);
+    neigh->n_ips++;
+    if (moved && ip->published) {
+        ipoib_table_insert(t->ips, ipoib_table_key_ip(&ip->ip, t->key_basis),
+                           neigh->slot);
+    }
+}
+
+/* Takes 'ip' out of its neighbour's list, to be given to another one or back
+ * to be the first. */
+static void
+take_ip(struct ipoib_neigh_ip *ip)
+{
+    ovs_list_remove(&ip->node);
+    ip->neigh->n_ips--;
+}
+
+static struct ipoib_neigh_ip *
+new_ip(struct ipoib_neigh_table *t, const struct in6_addr *addr)
+{
+    struct ipoib_neigh_ip *ip = xmalloc(sizeof *ip);
+    uint64_t key = ipoib_table_key_ip(addr, t->key_basis);
+
+    ip->neigh = NULL;
+    ip->ip = *addr;
+    hmap_insert(&t->by_ip, &ip->by_ip, hash_ip(t, addr));
+
+    /* Two IPv6 addresses with the same key: readers find one of them. */
+    ip->published = ipoib_table_lookup(t->ips, key) == IPOIB_SLOT_NONE;
+    if (!ip->published) {
+        COVERAGE_INC(ipoib_neigh_key_collision);
+    }
+    return ip;
+}
+
+static void
+delete_ip(struct ipoib_neigh_table *t, struct ipoib_neigh_ip *ip)
+{
+    take_ip(ip);
+    if (ip->published) {
+        ipoib_table_remove(t->ips, ipoib_table_key_ip(&ip->ip, t->key_basis));
+    }
+    hmap_remove(&t->by_ip, &ip->by_ip);
+    free(ip);
+}
+
+static void
+limit_ips(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh)
+{
+    while (neigh->n_ips > IPOIB_NEIGH_MAX_IPS) {
+        delete_ip(t, CONTAINER_OF(ovs_list_back(&neigh->ips),
+                                  struct ipoib_neigh_ip, node));
+    }
+}
+
+/* Is there another IP address of the family of 'ip' at the same neighbour? */
+static bool
+has_more_of_family(const struct ipoib_neigh_ip *ip)
+{
+    bool v4 = IN6_IS_ADDR_V4MAPPED(&ip->ip);
+    const struct ipoib_neigh_ip *other;
+
+    LIST_FOR_EACH (other, node, &ip->neigh->ips) {
+        if (other != ip && !!IN6_IS_ADDR_V4MAPPED(&other->ip) == v4) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Stand-in MACs and aliases.  A MAC is in the index once, as the one of a
+ * neighbour or as an alias. */
+
+static void
+delete_alias(struct ipoib_neigh_table *t, struct ipoib_neigh_alias *alias)
+{
+    ipoib_table_remove(t->macs, eth_addr_to_uint64(alias->mac));
+    ovs_list_remove(&alias->node);
+    ovs_list_remove(&alias->by_age);
+    free(alias);
+}
+
+/* Makes 'mac' an alias of 'neigh', instead of what it was. */
+static void
+add_alias(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
+          struct eth_addr mac, uint32_t qpn, long long int now)
+{
+    struct ipoib_neigh_alias *alias = xmalloc(sizeof *alias);
+
+    alias->neigh = neigh;
+    alias->mac = mac;
+    alias->qpn = qpn;
+    alias->until = now + IPOIB_NEIGH_ALIAS_MS;
+    ovs_list_push_front(&neigh->aliases, &alias->node);
+    ovs_list_push_back(&t->aliases, &alias->by_age);
+    ipoib_table_insert(t->macs, eth_addr_to_uint64(mac), neigh->slot);
+}
+
+static void
+limit_aliases(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh)
+{
+    while (ovs_list_size(&neigh->aliases) > IPOIB_NEIGH_MAX_ALIASES) {
+        delete_alias(t, CONTAINER_OF(ovs_list_back(&neigh->aliases),
+                                     struct ipoib_neigh_alias, node));
+    }
+}
+
+/* If 'mac', which 'owner' has, is an alias from the time when the identity
+ * 'addr' was taken for dead, ends that. */
+static bool
+reclaim_alias(struct ipoib_neigh_table *t, struct ipoib_neigh *owner,
+              const struct ipoib_addr *addr, struct eth_addr mac)
+{
+    struct ipoib_neigh_alias *alias;
+
+    if (!same_guid(&owner->addr, addr)) {
+        return false;
+    }
+    LIST_FOR_EACH (alias, node, &owner->aliases) {
+        if (eth_addr_equals(alias->mac, mac)) {
+            if (alias->qpn != ipoib_addr_qpn(addr)) {
+                return false;
+            }
+            delete_alias(t, alias);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Chooses the stand-in MAC of 'neigh', and publishes it. */
+static void
+assign_mac(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh)
+{
+    for (;; neigh->attempt++) {
+        neigh->mac = ipoib_standin_mac(t->pkey, &neigh->addr, neigh->attempt);
+
+        struct ipoib_neigh *owner = ipoib_neigh_find_mac(t, neigh->mac);
+        if (!owner || reclaim_alias(t, owner, &neigh->addr, neigh->mac)) {
+            break;
+        }
+        COVERAGE_INC(ipoib_neigh_mac_collision);
+    }
+
+    uint64_t mac = eth_addr_to_uint64(neigh->mac);
+    ipoib_neigh_fast(t, neigh->slot)->mac = mac;
+    ipoib_table_insert(t->macs, mac, neigh->slot);
+}
+
+/* Making and removing. */
+
+static void
+set_used(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
+         long long int now)
+{
+    neigh->confirmed = neigh->queued = now;
+    ovs_list_remove(&neigh->lru);
+    ovs_list_push_back(&t->lru, &neigh->lru);
+    ipoib_neigh_mark_used(ipoib_neigh_fast(t, neigh->slot), now / 1000);
+}
+
+static struct ipoib_neigh *
+create(struct ipoib_neigh_table *t, const struct ipoib_addr *addr,
+       long long int now)
+{
+    uint32_t slot = ipoib_slots_alloc(t->slots);
+    if (slot == IPOIB_SLOT_NONE) {
+        return NULL;
+    }
+
+    struct ipoib_neigh *neigh = ipoib_neigh_of_slot(t, slot);
+    struct ipoib_neigh_fast *fast = ipoib_neigh_fast(t, slot);
+    uint32_t qpn = ipoib_addr_qpn(addr);
+
+    neigh->slot = slot;
+    neigh->addr = ipoib_addr_make(qpn, &addr->gid);
+    neigh->created = now;
+    ovs_list_init(&neigh->ips);
+    ovs_list_init(&neigh->aliases);
+    ovs_list_init(&neigh->wait);
+    hmap_insert(&t->by_addr, &neigh->by_addr, hash_identity(t, addr));
+    ovs_list_push_back(&t->lru, &neigh->lru);
+    t->n++;
+
+    fast->gid = addr->gid;
+    fast->qpn = qpn;
+    assign_mac(t, neigh);
+
+    uint64_t key = gid_key(t, ib_gid_guid(&addr->gid), qpn);
+    neigh->published = ipoib_table_lookup(t->gids, key) == IPOIB_SLOT_NONE;
+    if (neigh->published) {
+        ipoib_table_insert(t->gids, key, slot);
+    } else {
+        COVERAGE_INC(ipoib_neigh_key_collision);
+    }
+    COVERAGE_INC(ipoib_neigh_new);
+    return neigh;
+}
+
+/* Removes 'neigh', whose MAC and aliases were given to another one if
+ * 'reborn' is true. */
+static void
+remove__(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh, bool reborn)
+{
+    struct ipoib_neigh_alias *alias;
+    struct ipoib_neigh_ip *ip;
+
+    LIST_FOR_EACH_SAFE (ip, node, &neigh->ips) {
+        delete_ip(t, ip);
+    }
+    LIST_FOR_EACH_SAFE (alias, node, &neigh->aliases) {
+        delete_alias(t, alias);
+    }
+    if (!reborn) {
+        ipoib_table_remove(t->macs, eth_addr_to_uint64(neigh->mac));
+    }
+    if (neigh->published) {
+        ipoib_table_remove(t->gids,
+                           gid_key(t, ib_gid_guid(&neigh->addr.gid),
+                                   ipoib_addr_qpn(&neigh->addr)));
+    }
+    set_lid(t, neigh, 0);
+    hmap_remove(&t->by_addr, &neigh->by_addr);
+    ovs_list_remove(&neigh->lru);
+    t->n--;
+
+    if (t->ops && t->ops->removed) {
+        t->ops->removed(t->aux, neigh);
+    }
+    ipoib_slots_free(t->slots, neigh->slot);
+}
+
+void
+ipoib_neigh_remove(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh)
+{
+    remove__(t, neigh, false);
+}
+
+long long int
+ipoib_neigh_used(const struct ipoib_neigh_table *t,
+                 const struct ipoib_neigh *neigh)
+{
+    uint32_t used;
+
+    atomic_read_relaxed(&ipoib_neigh_fast(t, neigh->slot)->used, &used);
+    return MAX(neigh->confirmed, used * 1000LL);
+}
+
+/* Removes the neighbour that was used least recently, but not 'keep'.  There
+ * is another.  The list has them in the order in which they were heard; one
+ * that the data path has used since goes to the end. */
+static void
+evict(struct ipoib_neigh_table *t, const struct ipoib_neigh *keep)
+{
+    struct ipoib_neigh *victim = NULL;
+    long long int victim_used = 0;
+
+    for (int i = 0; i < EVICT_TRIES; i++) {
+        struct ipoib_neigh *neigh = CONTAINER_OF(ovs_list_front(&t->lru),
+                                                 struct ipoib_neigh, lru);
+        long long int used = ipoib_neigh_used(t, neigh);
+
+        if (neigh == keep) {
+            if (victim) {
+                break;
+            }
+        } else if (!victim || used < victim_used) {
+            victim = neigh;
+            victim_used = used;
+        }
+        if (used <= neigh->queued && neigh != keep) {
+            break;
+        }
+        neigh->queued = used;
+        ovs_list_remove(&neigh->lru);
+        ovs_list_push_back(&t->lru, &neigh->lru);
+    }
+    COVERAGE_INC(ipoib_neigh_evicted);
+    remove__(t, victim, false);
+}
+
+/* 'old' was taken for dead, and 'neigh' for what it has become: gives all that
+ * was known of 'old' to 'neigh', and removes it. */
+static void
+absorb(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
+       struct ipoib_neigh *old, long long int now)
+{
+    struct ipoib_neigh_alias *alias;
+    struct ipoib_neigh_ip *ip;
+
+    /* From the oldest on, so that their order stays. */
+    LIST_FOR_EACH_REVERSE_SAFE (ip, node, &old->ips) {
+        take_ip(ip);
+        give_ip(t, neigh, ip);
+    }
+    LIST_FOR_EACH_REVERSE_SAFE (alias, node, &old->aliases) {
+        ovs_list_remove(&alias->node);
+        ovs_list_push_front(&neigh->aliases, &alias->node);
+        alias->neigh = neigh;
+        ipoib_table_insert(t->macs, eth_addr_to_uint64(alias->mac),
+                           neigh->slot);
+    }
+    add_alias(t, neigh, old->mac, ipoib_addr_qpn(&old->addr), now);
+    limit_aliases(t, neigh);
+    limit_ips(t, neigh);
+    COVERAGE_INC(ipoib_neigh_reborn);
+    remove__(t, old, true);
+}
+
+/* Learning. */
+
+/* Learns that 'neigh' has the address 'addr', which '*ip' was for until now if
+ * not NULL.  'reborn' says that its former neighbour is dead. */
+static unsigned int
+learn_ip(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
+         struct ipoib_neigh_ip *ip, bool reborn, const struct in6_addr *addr,
+         long long int now)
+{
+    unsigned int changes = 0;
+
+    if (reborn) {
+        absorb(t, neigh, ip->neigh, now);
+        changes = IPOIB_NEIGH_REBORN;
+        ip = find_ip(t, addr);
+    } else if (ip && ip->neigh != neigh) {
+        COVERAGE_INC(ipoib_neigh_moved_ip);
+        changes = IPOIB_NEIGH_MOVED_IP;
+    }
+
+    if (ip) {
+        take_ip(ip);
+    } else {
+        ip = new_ip(t, addr);
+        changes |= IPOIB_NEIGH_NEW_IP;
+    }
+    give_ip(t, neigh, ip);
+    ip->seen = now;
+    limit_ips(t, neigh);
+    return changes;
+}
+
+/* Adopts the GID prefix of 'gid'; returns true if it is another one. */
+static bool
+set_prefix(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
+           const struct ib_gid *gid)
+{
+    if (ib_gid_equals(&neigh->addr.gid, gid)) {
+        return false;
+    }
+    neigh->addr.gid = *gid;
+
+    /* Readers may look at it: one store. */
+    BUILD_ASSERT(offsetof(struct ipoib_neigh_fast, gid) % 8 == 0);
+    ATOMIC(uint64_t) *prefix = (void *) &ipoib_neigh_fast(t, neigh->slot)->gid;
+    uint64_t value;
+    memcpy(&value, gid, sizeof value);
+    atomic_store_relaxed(prefix, value);
+    return true;
+}
+
+struct ipoib_neigh *
+ipoib_neigh_learn(struct ipoib_neigh_table *t, const struct ipoib_addr *addr,
+                  const struct in6_addr *ip_addr, uint16_t slid,
+                  long long int now, unsigned int *changes)
+{
+    struct ipoib_neigh *neigh = ipoib_neigh_find(t, addr);
+    struct ipoib_neigh_ip *ip = NULL;
+    bool reborn = false;
+
+    *changes = 0;
+    if (ip_addr && !ipoib_ip_is_station(ip_addr)) {
+        ip_addr = NULL;
+    }
+    if (ip_addr) {
+        ip = find_ip(t, ip_addr);
+        reborn = (ip && ip->neigh != neigh
+                  && same_guid(&ip->neigh->addr, addr)
+                  && !has_more_of_family(ip));
+    }
+
+    if (!neigh) {
+        neigh = create(t, addr, now);
+        if (!neigh) {
+            return NULL;
+        }
+        *changes |= IPOIB_NEIGH_NEW;
+    } else if (set_prefix(t, neigh, &addr->gid)
+               || (slid && neigh->lid && slid != neigh->lid)) {
+        *changes |= IPOIB_NEIGH_NEW_LID;
+    }
+    set_used(t, neigh, now);
+    if (slid && slid != neigh->lid) {
+        set_lid(t, neigh, slid);
+    }
+    if (ip_addr) {
+        *changes |= learn_ip(t, neigh, ip, reborn, ip_addr, now);
+    }
+    if (t->n > t->max) {
+        evict(t, neigh);
+    }
+    return neigh;
+}
+
+void
+ipoib_neigh_set_ah(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
+                   struct ibv_ah *ah, uint16_t mtu)
+{
+    struct ipoib_neigh_fast *fast = ipoib_neigh_fast(t, neigh->slot);
+
+    fast->mtu = mtu;
+    atomic_store_explicit(&fast->ah, ah, memory_order_release);
+}
+
+/* Rounds. */
+
+static void
+age_aliases(struct ipoib_neigh_table *t, long long int now, size_t budget)
+{
+    while (budget-- && !ovs_list_is_empty(&t->aliases)) {
+        struct ipoib_neigh_alias *alias
+            = CONTAINER_OF(ovs_list_front(&t->aliases),
+                           struct ipoib_neigh_alias, by_age);
+
+        if (alias->until > now) {
+            break;
+        }
+        delete_alias(t, alias);
+    }
+}
+
+size_t
+ipoib_neigh_age(struct ipoib_neigh_table *t, long long int now,
+                long long int idle, size_t budget)
+{
+    uint32_t end = ipoib_slots_end(t->slots);
+    size_t removed = 0;
+
+    age_aliases(t, now, budget);
+    for (budget = MIN(budget, end); budget; budget--) {
+        if (t->age_pos >= end) {
+            t->age_pos = 0;
+        }
+
+        /* Most have been used: a look at the fast part will do. */
+        uint32_t slot = t->age_pos++, used;
+        atomic_read_relaxed(&ipoib_neigh_fast(t, slot)->used, &used);
+        if (now - used * 1000LL < idle) {
+            continue;
+        }
+
+        struct ipoib_neigh *neigh = ipoib_neigh_of_slot(t, slot);
+        if (neigh && now - ipoib_neigh_used(t, neigh) >= idle) {
+            remove__(t, neigh, false);
+            removed++;
+        }
+    }
+    COVERAGE_ADD(ipoib_neigh_aged, removed);
+    return removed;
+}
+
+bool
+ipoib_neigh_walk(const struct ipoib_neigh_table *t, size_t *pos,
+                 size_t budget, void (*cb)(struct ipoib_neigh *, void *aux),
+                 void *aux)
+{
+    for (; budget && *pos < ipoib_slots_end(t->slots); budget--) {
+        struct ipoib_neigh *neigh = ipoib_neigh_of_slot(t, (*pos)++);
+
+        if (neigh) {
+            cb(neigh, aux);
+        }
+    }
+    return *pos < ipoib_slots_end(t->slots);
+}
+
+size_t
+ipoib_neigh_flush(struct ipoib_neigh_table *t)
+{
+    size_t n = t->n;
+
+    while (!ovs_list_is_empty(&t->lru)) {
+        remove__(t, CONTAINER_OF(ovs_list_front(&t->lru),
+                                 struct ipoib_neigh, lru), false);
+    }
+    return n;
+}
+
+/* The table. */
+
+struct ipoib_neigh_table *
+ipoib_neigh_table_create(uint16_t pkey, size_t max,
+                         const struct ipoib_neigh_ops *ops, void *aux)
+{
+    struct ipoib_neigh_table *t = xzalloc(sizeof *t);
+
+    t->pkey = pkey;
+    t->ops = ops;
+    t->aux = aux;
+    t->slots = ipoib_slots_create(sizeof(struct ipoib_neigh));
+    hmap_init(&t->by_addr);
+    hmap_init(&t->by_ip);
+    ovs_list_init(&t->lru);
+    ovs_list_init(&t->aliases);
+    t->hash_basis = random_uint32();
+    t->key_basis = (uint64_t) random_uint32() << 32 | random_uint32();
+    t->macs = ipoib_table_create(0);
+    t->gids = ipoib_table_create(0);
+    t->lids = ipoib_table_create(0);
+    t->ips = ipoib_table_create(0);
+    ipoib_neigh_table_set_max(t, max);
+    return t;
+}
+
+void
+ipoib_neigh_table_destroy(struct ipoib_neigh_table *t)
+{
+    if (t) {
+        ipoib_neigh_flush(t);
+        hmap_destroy(&t->by_addr);
+        hmap_destroy(&t->by_ip);
+        ipoib_table_destroy(t->macs);
+        ipoib_table_destroy(t->gids);
+        ipoib_table_destroy(t->lids);
+        ipoib_table_destroy(t->ips);
+        ipoib_slots_destroy(t->slots);
+        free(t);
+    }
+}
+
+void
+ipoib_neigh_table_set_max(struct ipoib_neigh_table *t, size_t max)
+{
+    t->max = MIN(MAX(max, 1), MAX_NEIGHS);
+    while (t->n > t->max) {
+        evict(t, NULL);
+    }
+}
+
+size_t
+ipoib_neigh_table_count(const struct ipoib_neigh_table *t)
+{
+    return t->n;
+}

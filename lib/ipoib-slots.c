@@ -1,0 +1,228 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <config.h>
+#include "ipoib-slots.h"
+
+#include <string.h>
+
+#include "bitmap.h"
+#include "ovs-rcu.h"
+#include "ovs-thread.h"
+#include "util.h"
+
+#define N_CHUNKS (IPOIB_SLOTS_MAX / IPOIB_SLOTS_CHUNK)
+
+/* A stack of slot numbers. */
+struct stack {
+    uint32_t *slots;
+    size_t n, allocated;
+};
+
+/* Freed slots go from 'retired' to 'waiting', one lot at a time, and an RCU
+ * callback, which runs in another thread, brings these to 'ripe'. */
+struct ipoib_slots {
+    char *fast[N_CHUNKS];
+    char *slow[N_CHUNKS];
+    unsigned long *used[N_CHUNKS]; /* Bitmaps. */
+    size_t slow_size;
+    uint32_t end;               /* Slots from here on were never used. */
+    struct stack retired;       /* Freed since the last lot. */
+    struct stack spare;         /* To be used again. */
+
+    struct ovs_mutex mutex;
+    struct stack waiting OVS_GUARDED;
+    struct stack ripe OVS_GUARDED;
+    bool is_waiting OVS_GUARDED; /* A callback is to come. */
+    bool destroyed OVS_GUARDED; /* The callback frees all. */
+};
+
+static void
+stack_push(struct stack *s, uint32_t slot)
+{
+    if (s->n == s->allocated) {
+        s->slots = x2nrealloc(s->slots, &s->allocated, sizeof *s->slots);
+    }
+    s->slots[s->n++] = slot;
+}
+
+/* Moves all of 'src' to 'dst', which is empty. */
+static void
+stack_take(struct stack *dst, struct stack *src)
+{
+    free(dst->slots);
+    *dst = *src;
+    memset(src, 0, sizeof *src);
+}
+
+struct ipoib_slots *
+ipoib_slots_create(size_t slow_size)
+{
+    struct ipoib_slots *s = xzalloc(sizeof *s);
+
+    s->slow_size = ROUND_UP(slow_size, 8);
+    ovs_mutex_init(&s->mutex);
+    return s;
+}
+
+static void
+slots_free__(struct ipoib_slots *s)
+    OVS_NO_THREAD_SAFETY_ANALYSIS
+{
+    free(s->retired.slots);
+    free(s->spare.slots);
+    free(s->waiting.slots);
+    free(s->ripe.slots);
+    ovs_mutex_destroy(&s->mutex);
+    free(s);
+}
+
+void
+ipoib_slots_destroy(struct ipoib_slots *s)
+{
+    if (!s) {
+        return;
+    }
+    for (size_t i = 0; i < N_CHUNKS && s->fast[i]; i++) {
+        free_cacheline(s->fast[i]);
+        free(s->slow[i]);
+        bitmap_free(s->used[i]);
+    }
+
+    ovs_mutex_lock(&s->mutex);
+    bool is_waiting = s->is_waiting;
+    s->destroyed = true;
+    ovs_mutex_unlock(&s->mutex);
+    if (!is_waiting) {
+        slots_free__(s);
+    }
+}
+
+/* A grace period after the slots in 'waiting' were freed. */
+static void
+ripen(struct ipoib_slots *s)
+{
+    ovs_mutex_lock(&s->mutex);
+    for (size_t i = 0; i < s->waiting.n; i++) {
+        stack_push(&s->ripe, s->waiting.slots[i]);
+    }
+    s->waiting.n = 0;
+    s->is_waiting = false;
+    bool destroyed = s->destroyed;
+    ovs_mutex_unlock(&s->mutex);
+
+    if (destroyed) {
+        slots_free__(s);
+    }
+}
+
+/* Lets retired slots wait for a grace period, if none is waited for. */
+static void
+post_retired(struct ipoib_slots *s)
+{
+    if (!s->retired.n) {
+        return;
+    }
+
+    ovs_mutex_lock(&s->mutex);
+    bool post = !s->is_waiting;
+    if (post) {
+        stack_take(&s->waiting, &s->retired);
+        s->is_waiting = true;
+    }
+    ovs_mutex_unlock(&s->mutex);
+    if (post) {
+        ovsrcu_postpone(ripen, s);
+    }
+}
+
+static void
+add_chunk(struct ipoib_slots *s, size_t chunk)
+{
+    /* Not touched, so that pages come as they are used. */
+    s->slow[chunk] = xmalloc(IPOIB_SLOTS_CHUNK * s->slow_size);
+    s->used[chunk] = bitmap_allocate(IPOIB_SLOTS_CHUNK);
+    s->fast[chunk] = xmalloc_cacheline(IPOIB_SLOTS_CHUNK * CACHE_LINE_SIZE);
+}
+
+/* Returns a free slot, not marked as used. */
+static uint32_t
+find_free(struct ipoib_slots *s)
+{
+    if (!s->spare.n) {
+        ovs_mutex_lock(&s->mutex);
+        if (s->ripe.n) {
+            stack_take(&s->spare, &s->ripe);
+        }
+        ovs_mutex_unlock(&s->mutex);
+    }
+    if (s->spare.n) {
+        return s->spare.slots[--s->spare.n];
+    }
+    if (s->end >= IPOIB_SLOTS_MAX) {
+        return IPOIB_SLOT_NONE;
+    }
+    if (s->end % IPOIB_SLOTS_CHUNK == 0) {
+        add_chunk(s, s->end / IPOIB_SLOTS_CHUNK);
+    }
+    return s->end++;
+}
+
+uint32_t
+ipoib_slots_alloc(struct ipoib_slots *s)
+{
+    post_retired(s);
+
+    uint32_t slot = find_free(s);
+    if (slot != IPOIB_SLOT_NONE) {
+        bitmap_set1(s->used[slot / IPOIB_SLOTS_CHUNK],
+                    slot % IPOIB_SLOTS_CHUNK);
+        memset(ipoib_slots_fast(s, slot), 0, CACHE_LINE_SIZE);
+        memset(ipoib_slots_get(s, slot), 0, s->slow_size);
+    }
+    return slot;
+}
+
+void
+ipoib_slots_free(struct ipoib_slots *s, uint32_t slot)
+{
+    ovs_assert(ipoib_slots_get(s, slot));
+    bitmap_set0(s->used[slot / IPOIB_SLOTS_CHUNK], slot % IPOIB_SLOTS_CHUNK);
+    stack_push(&s->retired, slot);
+    post_retired(s);
+}
+
+void *
+ipoib_slots_get(const struct ipoib_slots *s, uint32_t slot)
+{
+    uint32_t chunk = slot / IPOIB_SLOTS_CHUNK;
+    uint32_t idx = slot % IPOIB_SLOTS_CHUNK;
+
+    return (slot < s->end && bitmap_is_set(s->used[chunk], idx)
+            ? s->slow[chunk] + idx * s->slow_size
+            : NULL);
+}
+
+uint32_t
+ipoib_slots_end(const struct ipoib_slots *s)
+{
+    return s->end;
+}
+
+void *
+ipoib_slots_fast(const struct ipoib_slots *s, uint32_t slot)
+{
+    return (s->fast[slot / IPOIB_SLOTS_CHUNK]
+            + slot % IPOIB_SLOTS_CHUNK * CACHE_LINE_SIZE);
+}

@@ -1,0 +1,428 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <config.h>
+#include "ipoib-table.h"
+
+#include <netinet/in.h>
+
+#include "openvswitch/compiler.h"
+#include "ovs-atomic.h"
+#include "ovs-rcu.h"
+#include "random.h"
+#include "unaligned.h"
+#include "util.h"
+
+/* How it works
+ * ============
+ *
+ * A key's home bucket follows from its hash.  If that is full, the entry goes
+ * to the next one that is not, and each bucket that it passed counts it in its
+ * 'state', so that a look-up knows whether it has to go on.
+ *
+ * Buckets are in order of the hash, so that growing the map copies from one
+ * end to the other and does not jump about in memory; and since it is scaled
+ * and not masked, the map grows by half and not to the double.
+ *
+ * Readers and the writer meet in single entries.  An entry is free if its key
+ * is 0.  To insert, the writer stores the slot and then the key.  To remove,
+ * it stores 0 as the key and then counts up the bucket's version.  A reader
+ * that saw a key and then a slot takes the slot if the version is what it was
+ * before: whatever was stored to the entry since the key was removed comes
+ * after a change of the version.  So a reader tries again only if the writer
+ * has got further meanwhile. */
+
+#define N_ENTRIES 5
+struct bucket {
+    ATOMIC(uint64_t) keys[N_ENTRIES];
+    atomic_uint32_t slots[N_ENTRIES];
+    atomic_uint32_t state;      /* Version (24 bits), passed (8 bits). */
+};
+BUILD_ASSERT_DECL(sizeof(struct bucket) == CACHE_LINE_SIZE);
+
+/* How many entries passed the bucket.  Once there were that many, the count
+ * stays until the map grows. */
+#define PASSED_MASK 0xff
+#define VERSION_ONE 0x100
+
+struct impl {
+    uint32_t n_buckets;
+    size_t max;                 /* Entries at which it grows. */
+    uint64_t basis;
+    struct bucket *buckets;
+};
+
+struct ipoib_table {
+    OVSRCU_TYPE(struct impl *) impl;
+    size_t n;
+};
+
+/* Keys that are looked up at a time: enough to hide a cache miss. */
+#define BATCH 32
+
+/* A bijection of 64 bits in which each bit depends on each bit. */
+static inline uint64_t
+mix(uint64_t x)
+{
+    x ^= x >> 33;
+    x *= UINT64_C(0xff51afd7ed558ccd);
+    x ^= x >> 33;
+    x *= UINT64_C(0xc4ceb9fe1a85ec53);
+    x ^= x >> 33;
+    return x;
+}
+
+uint64_t
+ipoib_table_key_128(uint64_t high, uint64_t low, uint64_t basis)
+{
+    uint64_t key = mix(mix(high ^ basis) ^ low);
+
+    return key ? key : 1;
+}
+
+uint64_t
+ipoib_table_key_ip(const struct in6_addr *ip, uint64_t basis)
+{
+    const ovs_be64 *be64 = (const ovs_be64 *) ip;
+    uint64_t high = ntohll(get_unaligned_be64(be64));
+    uint64_t low = ntohll(get_unaligned_be64(be64 + 1));
+
+    if (!high && low >> 32 == 0xffff) {
+        return UINT64_C(1) << 62 | (low & UINT32_MAX);
+    }
+    return UINT64_C(1) << 63 | ipoib_table_key_128(high, low, basis);
+}
+
+/* The number of the bucket is in the high half of the product. */
+static inline uint32_t
+home_of(const struct impl *impl, uint64_t key)
+{
+    uint64_t x = key ^ impl->basis;
+
+    x ^= x >> 32;
+    x *= UINT64_C(0xff51afd7ed558ccd);
+    x ^= x >> 33;
+    x *= UINT64_C(0xc4ceb9fe1a85ec53);
+    return ((x >> 32) * impl->n_buckets) >> 32;
+}
+
+static inline uint32_t
+next_of(const struct impl *impl, uint32_t i)
+{
+    return i + 1 < impl->n_buckets ? i + 1 : 0;
+}
+
+/* Writer's reads: nobody else writes. */
+
+static inline uint64_t
+get_key(const struct bucket *b, int i)
+{
+    uint64_t key;
+
+    atomic_read_relaxed(&CONST_CAST(struct bucket *, b)->keys[i], &key);
+    return key;
+}
+
+static inline uint32_t
+get_slot(const struct bucket *b, int i)
+{
+    uint32_t slot;
+
+    atomic_read_relaxed(&CONST_CAST(struct bucket *, b)->slots[i], &slot);
+    return slot;
+}
+
+static inline uint32_t
+get_state(const struct bucket *b)
+{
+    uint32_t state;
+
+    atomic_read_relaxed(&CONST_CAST(struct bucket *, b)->state, &state);
+    return state;
+}
+
+/* Index of 'key' in 'b', or -1. */
+static inline int
+find_in_bucket(const struct bucket *b, uint64_t key)
+{
+    int found = -1;
+
+    for (int i = 0; i < N_ENTRIES; i++) {
+        found = get_key(b, i) == key ? i : found;
+    }
+    return found;
+}
+
+static struct impl *
+impl_create(size_t n)
+{
+    struct impl *impl = xmalloc(sizeof *impl);
+
+    /* 0.7 of the entries in use. */
+    impl->n_buckets = MAX(4, DIV_ROUND_UP(n * 2, N_ENTRIES * 7 / 5));
+    ovs_assert(impl->n_buckets <= UINT32_MAX / N_ENTRIES);
+    impl->max = (uint64_t) impl->n_buckets * N_ENTRIES * 7 / 10;
+    impl->basis = (uint64_t) random_uint32() << 32 | random_uint32();
+    impl->buckets = xzalloc_cacheline(impl->n_buckets
+                                      * sizeof *impl->buckets);
+    return impl;
+}
+
+static void
+impl_destroy(struct impl *impl)
+{
+    free_cacheline(impl->buckets);
+    free(impl);
+}
+
+static struct impl *
+impl_get(const struct ipoib_table *t)
+{
+    return ovsrcu_get(struct impl *, &CONST_CAST(struct ipoib_table *,
+                                                 t)->impl);
+}
+
+static struct impl *
+impl_get_protected(const struct ipoib_table *t)
+{
+    return ovsrcu_get_protected(struct impl *,
+                                &CONST_CAST(struct ipoib_table *, t)->impl);
+}
+
+/* Inserts 'key', which is not there, into 'impl', which has room. */
+static void
+impl_insert(struct impl *impl, uint64_t key, uint32_t slot)
+{
+    uint32_t i = home_of(impl, key);
+
+    for (;; i = next_of(impl, i)) {
+        struct bucket *b = &impl->buckets[i];
+        int free_idx = find_in_bucket(b, 0);
+
+        if (free_idx >= 0) {
+            atomic_store_explicit(&b->slots[free_idx], slot,
+                                  memory_order_release);
+            atomic_store_explicit(&b->keys[free_idx], key,
+                                  memory_order_release);
+            return;
+        }
+
+        uint32_t state = get_state(b);
+        if ((state & PASSED_MASK) != PASSED_MASK) {
+            atomic_store_relaxed(&b->state, state + 1);
+        }
+    }
+}
+
+/* Finds 'key': stores its bucket and returns the index there, or -1. */
+static int
+impl_find(const struct impl *impl, uint64_t key, uint32_t *bucket)
+{
+    uint32_t i = home_of(impl, key);
+
+    for (uint32_t n = 0; n < impl->n_buckets; n++, i = next_of(impl, i)) {
+        const struct bucket *b = &impl->buckets[i];
+        int idx = find_in_bucket(b, key);
+
+        if (idx >= 0 || !(get_state(b) & PASSED_MASK)) {
+            *bucket = i;
+            return idx;
+        }
+    }
+    return -1;
+}
+
+struct ipoib_table *
+ipoib_table_create(size_t n)
+{
+    struct ipoib_table *t = xzalloc(sizeof *t);
+
+    ovsrcu_init(&t->impl, impl_create(n));
+    return t;
+}
+
+void
+ipoib_table_destroy(struct ipoib_table *t)
+{
+    if (t) {
+        ovsrcu_postpone(impl_destroy, impl_get_protected(t));
+        free(t);
+    }
+}
+
+/* Replaces the buckets of 't' by more. */
+static void
+grow(struct ipoib_table *t)
+{
+    struct impl *old = impl_get_protected(t);
+    struct impl *new = impl_create(old->max + old->max / 2);
+
+    new->basis = old->basis;    /* So that the order stays. */
+    for (uint32_t i = 0; i < old->n_buckets; i++) {
+        const struct bucket *b = &old->buckets[i];
+
+        for (int j = 0; j < N_ENTRIES; j++) {
+            uint64_t key = get_key(b, j);
+
+            if (key) {
+                impl_insert(new, key, get_slot(b, j));
+            }
+        }
+    }
+    ovsrcu_set(&t->impl, new);
+    ovsrcu_postpone(impl_destroy, old);
+}
+
+void
+ipoib_table_insert(struct ipoib_table *t, uint64_t key, uint32_t slot)
+{
+    struct impl *impl = impl_get_protected(t);
+    uint32_t bucket;
+
+    ovs_assert(key);
+    int idx = impl_find(impl, key, &bucket);
+    if (idx >= 0) {
+        atomic_store_explicit(&impl->buckets[bucket].slots[idx], slot,
+                              memory_order_release);
+        return;
+    }
+
+    if (t->n >= impl->max) {
+        grow(t);
+        impl = impl_get_protected(t);
+    }
+    impl_insert(impl, key, slot);
+    t->n++;
+}
+
+uint32_t
+ipoib_table_remove(struct ipoib_table *t, uint64_t key)
+{
+    struct impl *impl = impl_get_protected(t);
+    uint32_t bucket;
+    int idx = key ? impl_find(impl, key, &bucket) : -1;
+
+    if (idx < 0) {
+        return IPOIB_SLOT_NONE;
+    }
+
+    struct bucket *b = &impl->buckets[bucket];
+    uint32_t slot = get_slot(b, idx);
+    atomic_store_relaxed(&b->keys[idx], 0);
+    atomic_store_explicit(&b->state, get_state(b) + VERSION_ONE,
+                          memory_order_release);
+
+    for (uint32_t i = home_of(impl, key); i != bucket; i = next_of(impl, i)) {
+        struct bucket *passed = &impl->buckets[i];
+        uint32_t state = get_state(passed);
+
+        if ((state & PASSED_MASK) != PASSED_MASK) {
+            atomic_store_relaxed(&passed->state, state - 1);
+        }
+    }
+    t->n--;
+    return slot;
+}
+
+size_t
+ipoib_table_count(const struct ipoib_table *t)
+{
+    return t->n;
+}
+
+size_t
+ipoib_table_memory(const struct ipoib_table *t)
+{
+    const struct impl *impl = impl_get_protected(t);
+
+    return sizeof *t + sizeof *impl
+           + impl->n_buckets * sizeof *impl->buckets;
+}
+
+/* Reader's look-up of 'key' in 'b'.  Returns true, with '*slot' set, if the
+ * search ends here. */
+static inline bool
+search_bucket(struct bucket *b, uint64_t key, uint32_t *slot)
+{
+    for (;;) {
+        uint32_t before, after;
+        int found = -1;
+
+        atomic_read_explicit(&b->state, &before, memory_order_acquire);
+        for (int i = 0; i < N_ENTRIES; i++) {
+            uint64_t k;
+
+            atomic_read_explicit(&b->keys[i], &k, memory_order_acquire);
+            found = k == key ? i : found;
+        }
+        if (found < 0) {
+            *slot = IPOIB_SLOT_NONE;
+            return !(before & PASSED_MASK);
+        }
+
+        atomic_read_explicit(&b->slots[found], slot, memory_order_acquire);
+        atomic_read_relaxed(&b->state, &after);
+        if (OVS_LIKELY(!((before ^ after) & ~PASSED_MASK))) {
+            return true;
+        }
+    }
+}
+
+/* Reader's look-up from bucket 'i' on. */
+static inline uint32_t
+search(const struct impl *impl, uint32_t i, uint64_t key)
+{
+    uint32_t slot;
+
+    if (OVS_LIKELY(search_bucket(&impl->buckets[i], key, &slot))) {
+        return slot;
+    }
+    for (uint32_t n = 1; n < impl->n_buckets; n++) {
+        i = next_of(impl, i);
+        if (search_bucket(&impl->buckets[i], key, &slot)) {
+            break;
+        }
+    }
+    return slot;
+}
+
+uint32_t
+ipoib_table_lookup(const struct ipoib_table *t, uint64_t key)
+{
+    const struct impl *impl = impl_get(t);
+
+    return OVS_LIKELY(key) ? search(impl, home_of(impl, key), key)
+                           : IPOIB_SLOT_NONE;
+}
+
+void
+ipoib_table_lookup_batch(const struct ipoib_table *t, const uint64_t keys[],
+                         size_t n, uint32_t slots[])
+{
+    const struct impl *impl = impl_get(t);
+    uint32_t homes[BATCH];
+
+    for (; n; n -= MIN(n, BATCH), keys += BATCH, slots += BATCH) {
+        size_t this_n = MIN(n, BATCH);
+
+        for (size_t i = 0; i < this_n; i++) {
+            homes[i] = home_of(impl, keys[i]);
+            OVS_PREFETCH(&impl->buckets[homes[i]]);
+        }
+        for (size_t i = 0; i < this_n; i++) {
+            slots[i] = OVS_LIKELY(keys[i]) ? search(impl, homes[i], keys[i])
+                                           : IPOIB_SLOT_NONE;
+        }
+    }
+}
