@@ -4,6 +4,7 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-compat.h \
 	lib/ipoib-hca.c \
 	lib/ipoib-hca.h \
+	lib/ipoib-host.c \
 	lib/ipoib-host.h \
 	lib/ipoib-hostqp.c \
 	lib/ipoib-hostqp.h \
@@ -13,6 +14,7 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-mcast.h \
 	lib/ipoib-msgq.c \
 	lib/ipoib-msgq.h \
+	lib/ipoib-neigh.c \
 	lib/ipoib-neigh.h \
 	lib/ipoib-packet.c \
 	lib/ipoib-packet.h \
@@ -30,6 +32,9 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-snoop.c \
 	lib/ipoib-snoop.h \
 	lib/ipoib-stats.h \
+	lib/ipoib-slots.c \
+	lib/ipoib-slots.h \
+	lib/ipoib-table.c \
 	lib/ipoib-table.h \
 	lib/ipoib-tx.h \
 	lib/ipoib-verbs.h \
