@@ -1,7 +1,10 @@
 # Unit tests: one program, each test a sub-command.  To add a file: one line.
 noinst_PROGRAMS += tests/ipoib-ovstest
 nodist_tests_ipoib_ovstest_SOURCES = tests/ovstest-main.c
-tests_ipoib_ovstest_SOURCES =
+tests_ipoib_ovstest_SOURCES = \
+	tests/test-ipoib-fake.c \
+	tests/test-ipoib-fake.h \
+	tests/test-ipoib-sa.c
 tests_ipoib_ovstest_CPPFLAGS = $(AM_CPPFLAGS) -I$(OVS_SRC)/tests
 tests_ipoib_ovstest_LDFLAGS = $(AM_LDFLAGS) $(OVS_DPDK_LDFLAGS)
 tests_ipoib_ovstest_LDADD = $(IPOIB_LDADD)
@@ -17,6 +20,7 @@ tests/ovstest-main.c: Makefile
 TESTSUITE_AT = \
 	tests/testsuite.at \
 	tests/ipoib-macros.at \
+	tests/ipoib-sa.at \
 	tests/ipoib-source.at \
 	tests/ipoib-vswitchd.at
 
