@@ -26,6 +26,7 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-ring-private.h \
 	lib/ipoib-ring.c \
 	lib/ipoib-ring.h \
+	lib/ipoib-rx.c \
 	lib/ipoib-rx.h \
 	lib/ipoib-sa.c \
 	lib/ipoib-sa.h \
@@ -36,6 +37,7 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-slots.h \
 	lib/ipoib-table.c \
 	lib/ipoib-table.h \
+	lib/ipoib-tx.c \
 	lib/ipoib-tx.h \
 	lib/ipoib-verbs.h \
 	lib/ipoib-wire.c \

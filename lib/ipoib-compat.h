@@ -77,6 +77,25 @@ ipoib_pkt_is_tso(const struct dp_packet *pkt)
 #endif
 }
 
+/* True if 'pkt' cannot be sent as it is: it is to be cut into segments, or its
+ * layer-4 checksum is to be filled in by the device. */
+static inline bool
+ipoib_pkt_needs_offload(const struct dp_packet *pkt)
+{
+#ifdef HAVE_DP_PACKET_OFFLOADS
+    /* netdev_send() completes checksums. */
+    return ipoib_pkt_is_tso(pkt);
+#else
+    uint32_t flags = *dp_packet_ol_flags_ptr(pkt);
+
+    /* Releases that complete a checksum say so by marking it good. */
+    return OVS_UNLIKELY(flags & (DP_PACKET_OL_TX_TCP_SEG
+                                 | DP_PACKET_OL_TX_L4_MASK))
+           && (flags & DP_PACKET_OL_TX_TCP_SEG
+               || !(flags & DP_PACKET_OL_RX_L4_CKSUM_GOOD));
+#endif
+}
+
 /* Batches.
  *
  * A batch has at most NETDEV_MAX_BURST packets on some releases and any number

@@ -65,6 +65,7 @@ struct ipoib_txq_slots {
     struct dp_packet **held;    /* Of each slot: the packet that is sent from
                                  * its own memory, or NULL. */
     uint32_t n_held;
+    unsigned int n_failed;      /* Posts that failed in a row. */
 
     struct ibv_send_wr wr[NETDEV_MAX_BURST];
     struct ibv_sge sge[NETDEV_MAX_BURST];

@@ -1,0 +1,695 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <config.h>
+#include "ipoib-rx.h"
+
+#include <errno.h>
+
+#include "dp-packet.h"
+#include "hash.h"
+#include "ipoib-compat.h"
+#include "ipoib-packet.h"
+#include "ipoib-pool-private.h"
+#include "ipoib-ring-private.h"
+#include "netdev.h"
+#include "openvswitch/vlog.h"
+#include "timeval.h"
+#include "unaligned.h"
+#include "util.h"
+
+VLOG_DEFINE_THIS_MODULE(ipoib_rx);
+
+/* A received packet lies in its buffer so:
+ *
+ *     0      8     24     40     44
+ *     | GRH  | SGID | DGID | IPoIB | IP ...
+ *                       30             44
+ *                       | Ethernet     |
+ *
+ * The GRH's 40 bytes are always there, but valid only with IBV_WC_GRH.  The
+ * Ethernet header is written over the tail of the GRH and the IPoIB header
+ * once both have been read. */
+#define GRH_SPACE 40
+#define SGID_OFS offsetof(struct ib_grh, sgid)
+#define DGID_OFS offsetof(struct ib_grh, dgid)
+#define IP_OFS (GRH_SPACE + IPOIB_HEADER_LEN)
+#define ETH_OFS (IP_OFS - ETH_HEADER_LEN)
+#define ETH_MIN_FRAME 60
+
+static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(5, 20);
+
+/* One call's context. */
+struct rx {
+    struct ipoib_rxq *rxq;
+    const struct ipoib_shared *shared;
+    uint32_t now;               /* time_now(). */
+    uint16_t lid, lid_mask;     /* Own. */
+    bool zero_copy;
+    bool wake;                  /* The control thread got something. */
+
+    /* Counted in the end. */
+    uint64_t bytes;
+    uint32_t multicast;
+};
+
+/* 'data' is the address of the GRH space throughout. */
+
+static inline bool
+has_grh(const struct ibv_wc *wc)
+{
+    return wc->wc_flags & IBV_WC_GRH;
+}
+
+static inline bool
+is_multicast(const struct ibv_wc *wc, const uint8_t *data)
+{
+    return has_grh(wc) && data[DGID_OFS] == 0xff;
+}
+
+static inline const struct ib_gid *
+sgid_of(const uint8_t *data)
+{
+    return (const struct ib_gid *) (data + SGID_OFS);
+}
+
+static inline const struct ib_gid *
+dgid_of(const uint8_t *data)
+{
+    return (const struct ib_gid *) (data + DGID_OFS);
+}
+
+static inline bool
+gid_equals(const struct ib_gid *a, const struct ib_gid *b)
+{
+    uint64_t a_[2], b_[2];
+
+    memcpy(a_, a, sizeof a_);
+    memcpy(b_, b, sizeof b_);
+    return !((a_[0] ^ b_[0]) | (a_[1] ^ b_[1]));
+}
+
+/* The buffer stays with the queue. */
+static inline void
+rx_keep(struct rx *rx, uint64_t id)
+{
+    struct ipoib_rxq_private *priv = rx->rxq->priv;
+
+    priv->spare[priv->n_spare++] = id;
+}
+
+/* Drops the packet in buffer 'id' for the reason that 'counter' stands for. */
+static struct dp_packet *
+rx_drop(struct rx *rx, uint64_t id, atomic_uint64_t *counter)
+{
+    ipoib_count(counter, 1);
+    rx_keep(rx, id);
+    return NULL;
+}
+
+/* To the control thread. */
+
+static void
+rx_msg_init(const struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
+            enum ipoib_msg_type type, struct ipoib_msg *msg)
+{
+    memset(msg, 0, sizeof *msg);
+    msg->type = type;
+    msg->slid = wc->slid;
+    msg->rxq = rx->rxq->id;
+    msg->sqpn = wc->src_qp;
+    msg->dqpn = wc->qp_num;
+    msg->has_grh = has_grh(wc);
+    if (msg->has_grh) {
+        msg->sgid = *sgid_of(data);
+        msg->mgid = *dgid_of(data);
+        msg->multicast = ib_gid_is_multicast(&msg->mgid);
+    }
+}
+
+/* Returns true if the sender of 'wc' is within its limit. */
+static bool
+rx_admit(struct rx *rx, const struct ibv_wc *wc)
+{
+    return ipoib_limiter_admit(&rx->rxq->limiter,
+                               hash_2words(wc->src_qp, wc->slid),
+                               time_msec());
+}
+
+/* Hands the packet of 'len' bytes behind the IPoIB header to the control
+ * thread.  It gets a copy, which can be held and changed at will. */
+static struct dp_packet *
+rx_to_control(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
+              size_t len, enum ipoib_msg_type type, size_t l4_ofs)
+{
+    struct ipoib_rx_stats *stats = &rx->rxq->stats;
+    struct ipoib_msg msg;
+
+    if (!rx_admit(rx, wc)) {
+        return rx_drop(rx, wc->wr_id, &stats->drop_rate);
+    }
+    rx_msg_init(rx, wc, data, type, &msg);
+    msg.l4_ofs = l4_ofs;
+    msg.packet = dp_packet_clone_data_with_headroom(
+        data + GRH_SPACE, len + IPOIB_HEADER_LEN, IPOIB_POOL_HEADROOM);
+    if (!ipoib_msgq_push(rx->rxq->to_control, &msg)) {
+        dp_packet_delete(msg.packet);
+        return rx_drop(rx, wc->wr_id, &stats->drop_ring_full);
+    }
+    rx->wake = true;
+    ipoib_count(&stats->to_control, 1);
+    rx_keep(rx, wc->wr_id);
+    return NULL;
+}
+
+/* A packet that is not IP. */
+static struct dp_packet *
+rx_not_ip(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
+          size_t len, ovs_be16 type)
+{
+    struct ipoib_rx_stats *stats = &rx->rxq->stats;
+
+    if (type != htons(ETH_TYPE_ARP) && type != htons(ETH_TYPE_RARP)) {
+        return rx_drop(rx, wc->wr_id, &stats->drop_type);
+    } else if (!ipoib_arp_parse(data + IP_OFS, len)) {
+        return rx_drop(rx, wc->wr_id, &stats->drop_bad_arp);
+    }
+    return rx_to_control(rx, wc, data, len, IPOIB_MSG_RX_ARP, 0);
+}
+
+/* Who it is for. */
+
+/* The IP address that 'ip', of 'type', has at the offset of its source or
+ * destination ('dst'); IPv4 is mapped. */
+static struct in6_addr
+ip_addr(const uint8_t *ip, ovs_be16 type, bool dst)
+{
+    if (type == htons(ETH_TYPE_IP)) {
+        const struct ip_header *nh = (const struct ip_header *) ip;
+
+        return in6_addr_mapped_ipv4(
+            get_16aligned_be32(dst ? &nh->ip_dst : &nh->ip_src));
+    } else {
+        struct in6_addr addr;
+
+        memcpy(&addr, ip + (dst ? 24 : 8), sizeof addr);
+        return addr;
+    }
+}
+
+/* Names a destination: QPN 'qpn' and the destination address of 'ip'.  With
+ * IPv4 it is exact. */
+static inline uint64_t
+checked_key(const uint8_t *ip, ovs_be16 type, uint32_t qpn)
+{
+    if (OVS_LIKELY(type == htons(ETH_TYPE_IP))) {
+        uint32_t dst;
+
+        memcpy(&dst, ip + 16, sizeof dst);
+        return ((uint64_t) qpn << 32) | dst;
+    } else {
+        uint64_t dst[2];
+
+        memcpy(dst, ip + 24, sizeof dst);
+        dst[0] = (dst[0] ^ qpn) * UINT64_C(0x9e3779b97f4a7c15);
+        dst[1] = (dst[1] ^ (dst[0] >> 29)) * UINT64_C(0xbf58476d1ce4e5b9);
+        return (dst[0] ^ dst[1]) | (UINT64_C(1) << 63);
+    }
+}
+
+/* Returns false if the destination address of 'ip' is known to be another
+ * host's than that of 'slot', to whose QPN 'qpn' it was sent.  What is found
+ * holds for a second. */
+static inline bool
+rx_check_host(struct rx *rx, const uint8_t *ip, ovs_be16 type, uint32_t qpn,
+              uint32_t slot)
+{
+    struct ipoib_rxq_private *priv = rx->rxq->priv;
+    uint64_t key = checked_key(ip, type, qpn);
+    size_t i = (key * UINT64_C(0x9e3779b97f4a7c15)) >> 56;
+
+    BUILD_ASSERT_DECL(ARRAY_SIZE(priv->checked) == 256);
+    if (OVS_UNLIKELY(priv->checked[i].key != key
+                     || priv->checked[i].second != rx->now)) {
+        struct in6_addr dst = ip_addr(ip, type, true);
+        uint32_t other = ipoib_host_by_ip(rx->shared->hosts, &dst);
+
+        if (other != IPOIB_SLOT_NONE && other != slot) {
+            return false;
+        }
+        priv->checked[i].key = key;
+        priv->checked[i].second = rx->now;
+    }
+    return true;
+}
+
+/* Finds the destination MAC of a packet to a group: that of the IP group, or
+ * the broadcast address if it came by the broadcast group.  Returns 0 if it
+ * is neither. */
+static uint64_t
+group_mac(const struct rx *rx, const uint8_t *data, ovs_be16 type)
+{
+    struct in6_addr dst = ip_addr(data + IP_OFS, type, true);
+
+    if (type == htons(ETH_TYPE_IP)) {
+        ovs_be32 ip4 = in6_addr_get_mapped_ipv4(&dst);
+
+        if (ip_is_multicast(ip4)) {
+            return eth_addr_to_uint64(ipoib_group_mac_ipv4(ip4));
+        }
+    } else if (ipv6_addr_is_multicast(&dst)) {
+        return eth_addr_to_uint64(ipoib_group_mac_ipv6(&dst));
+    }
+    return (gid_equals(dgid_of(data), &rx->shared->broadcast)
+            ? eth_addr_to_uint64(eth_addr_broadcast) : 0);
+}
+
+/* Who it is from. */
+
+/* True if the packet is one that this port sent to a group, and got back.
+ * Another port of the same HCA may share the LID, and on a virtual port even
+ * QPNs, but not both GID and QPN. */
+static bool
+rx_is_own(const struct rx *rx, const struct ibv_wc *wc, const uint8_t *data)
+{
+    return ((!has_grh(wc) || gid_equals(sgid_of(data), &rx->shared->gid))
+            && rx->shared->own_qpns
+            && ipoib_table_lookup(rx->shared->own_qpns, wc->src_qp)
+               != IPOIB_SLOT_NONE);
+}
+
+/* True if 'slot' is a neighbour that can have sent 'wc' as far as the GRH
+ * tells. */
+static bool
+sender_is_possible(const struct rx *rx, const struct ibv_wc *wc,
+                   const uint8_t *data, uint32_t slot)
+{
+    return (slot != IPOIB_SLOT_NONE
+            && (!has_grh(wc)
+                || gid_equals(sgid_of(data),
+                              &ipoib_neigh_fast(rx->shared->neighs,
+                                                slot)->gid)));
+}
+
+/* Finds a sender that is not known by (SLID, QPN).  NULL if it is unknown;
+ * then the control thread is told. */
+static struct ipoib_neigh_fast *
+rx_find_sender(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
+               ovs_be16 type)
+{
+    const struct ipoib_neigh_table *neighs = rx->shared->neighs;
+    uint32_t slot = IPOIB_SLOT_NONE;
+
+    if (has_grh(wc)) {
+        slot = ipoib_neigh_by_gid(neighs, sgid_of(data), wc->src_qp);
+    }
+    if (slot == IPOIB_SLOT_NONE) {
+        struct in6_addr src = ip_addr(data + IP_OFS, type, false);
+
+        slot = ipoib_neigh_by_ip(neighs, &src);
+        if (!sender_is_possible(rx, wc, data, slot)) {
+            slot = ipoib_neigh_by_lid_alone(neighs, wc->slid & rx->lid_mask);
+            if (!sender_is_possible(rx, wc, data, slot)) {
+                slot = IPOIB_SLOT_NONE;
+            }
+        }
+    }
+    if (slot != IPOIB_SLOT_NONE) {
+        return ipoib_neigh_fast(neighs, slot);
+    }
+
+    ipoib_count(&rx->rxq->stats.unknown_sender, 1);
+    if (rx_admit(rx, wc)) {
+        struct ipoib_msg msg;
+
+        rx_msg_init(rx, wc, data, IPOIB_MSG_RX_HINT, &msg);
+        if (ipoib_msgq_push(rx->rxq->to_control, &msg)) {
+            rx->wake = true;
+        }
+    }
+    return NULL;
+}
+
+/* Returns the source MAC.  'slot' is what was found by (SLID, QPN). */
+static inline uint64_t
+rx_source(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
+          ovs_be16 type, struct ipoib_neigh_fast *neigh)
+{
+    if (OVS_UNLIKELY(!neigh
+                     || (has_grh(wc)
+                         && (neigh->qpn != wc->src_qp
+                             || !gid_equals(&neigh->gid, sgid_of(data)))))) {
+        neigh = rx_find_sender(rx, wc, data, type);
+        if (!neigh) {
+            return eth_addr_to_uint64(rx->shared->mac);
+        }
+    }
+    ipoib_neigh_mark_used(neigh, rx->now);
+    return neigh->mac;
+}
+
+/* Translation. */
+
+/* The length of the IPv4 packet at 'ip', of which 'len' bytes are there, or 0
+ * if it is malformed. */
+static inline size_t
+ipv4_len(const uint8_t *ip, size_t len)
+{
+    uint8_t version = ip[0] - 0x45; /* 0 to 10: version 4, 20 bytes or more. */
+    size_t hlen = (ip[0] & 0xf) * 4;
+    size_t total = (ip[2] << 8) | ip[3];
+
+    return version <= 10 && len >= IP_HEADER_LEN && total >= hlen
+           && total <= len ? total : 0;
+}
+
+/* A packet that may be for the control thread: IGMP, or IPv6 with other than
+ * TCP and UDP right behind its header.  If it is, hands it over and returns
+ * false. */
+static bool
+rx_inspect(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
+           size_t len, ovs_be16 type)
+{
+    size_t ip_len, l4_ofs;
+
+    switch (ipoib_packet_check_ip(ntohs(type), data + IP_OFS, len, &ip_len,
+                                  &l4_ofs)) {
+    case IPOIB_IP_BAD:
+        rx_drop(rx, wc->wr_id, &rx->rxq->stats.drop_bad_ip);
+        return false;
+
+    case IPOIB_IP_ND:
+        rx_to_control(rx, wc, data, len, IPOIB_MSG_RX_ND, l4_ofs);
+        return false;
+
+    case IPOIB_IP_IGMP:
+    case IPOIB_IP_MLD:
+        rx_to_control(rx, wc, data, len, IPOIB_MSG_RX_IP, l4_ofs);
+        return false;
+
+    case IPOIB_IP_DATA:
+    case IPOIB_IP_DHCP:
+    default:
+        return true;
+    }
+}
+
+/* Finds the host that a packet to a base QP is for, by its destination IP
+ * address. */
+static uint32_t
+rx_sharing_host(const struct rx *rx, const uint8_t *data, ovs_be16 type)
+{
+    struct in6_addr dst = ip_addr(data + IP_OFS, type, true);
+
+    return ipoib_host_by_ip(rx->shared->hosts, &dst);
+}
+
+/* Writes the Ethernet header, pads, and makes the packet, from the 'ip_len'
+ * bytes of IP. */
+static inline struct dp_packet *
+rx_deliver(struct rx *rx, uint64_t id, uint8_t *data, ovs_be16 type,
+           uint64_t dst, uint64_t src, size_t ip_len)
+{
+    uint64_t first = htonll((dst << 16) | (src >> 32));
+    uint32_t second = htonl(src);
+    uint8_t *eth = data + ETH_OFS;
+    size_t len = ETH_HEADER_LEN + ip_len;
+
+    memcpy(eth, &first, sizeof first);
+    memcpy(eth + 8, &second, sizeof second);
+    memcpy(eth + 12, &type, sizeof type);
+    if (OVS_UNLIKELY(len < ETH_MIN_FRAME)) {
+        memset(eth + len, 0, ETH_MIN_FRAME - len);
+        len = ETH_MIN_FRAME;
+    }
+    rx->bytes += len;
+
+    if (OVS_LIKELY(rx->zero_copy)) {
+        return ipoib_pool_wrap(rx->rxq->pool, id, eth, len);
+    }
+    rx_keep(rx, id);
+    return dp_packet_clone_data_with_headroom(eth, len, IPOIB_POOL_HEADROOM);
+}
+
+/* Translates the packet of 'wc'.  'host' and 'neigh' are what was found for
+ * its QPN and for its sender's (SLID, QPN).  Returns NULL if there is nothing
+ * to deliver. */
+static inline struct dp_packet *
+rx_one(struct rx *rx, const struct ibv_wc *wc, uint32_t host_slot,
+       struct ipoib_host_fast *host, struct ipoib_neigh_fast *neigh)
+{
+    struct ipoib_rx_stats *stats = &rx->rxq->stats;
+    uint8_t *data = (uint8_t *) (uintptr_t) wc->wr_id;
+    const uint8_t *ip = data + IP_OFS;
+    size_t len = wc->byte_len - IP_OFS;
+    uint64_t dst, src;
+    size_t ip_len;
+    ovs_be16 type;
+
+    if (OVS_UNLIKELY(wc->byte_len < IP_OFS)) {
+        return rx_drop(rx, wc->wr_id, &stats->drop_short);
+    }
+    if (OVS_UNLIKELY((wc->slid & rx->lid_mask) == rx->lid
+                     && rx_is_own(rx, wc, data))) {
+        return rx_drop(rx, wc->wr_id, &stats->drop_own);
+    }
+
+    memcpy(&type, data + GRH_SPACE, sizeof type);
+    if (OVS_LIKELY(type == htons(ETH_TYPE_IP))) {
+        ip_len = ipv4_len(ip, len);
+        if (OVS_UNLIKELY(!ip_len)) {
+            return rx_drop(rx, wc->wr_id, &stats->drop_bad_ip);
+        }
+        if (OVS_UNLIKELY(ip[9] == IPPROTO_IGMP)
+            && !rx_inspect(rx, wc, data, len, type)) {
+            return NULL;
+        }
+    } else if (type == htons(ETH_TYPE_IPV6)) {
+        ip_len = IPV6_HEADER_LEN + ((ip[4] << 8) | ip[5]);
+        if (OVS_UNLIKELY(len < ip_len || ip[0] >> 4 != 6)) {
+            return rx_drop(rx, wc->wr_id, &stats->drop_bad_ip);
+        }
+        if (ip[6] != IPPROTO_TCP && ip[6] != IPPROTO_UDP
+            && !rx_inspect(rx, wc, data, len, type)) {
+            return NULL;
+        }
+    } else {
+        return rx_not_ip(rx, wc, data, len, type);
+    }
+
+    if (OVS_UNLIKELY(is_multicast(wc, data))) {
+        dst = group_mac(rx, data, type);
+        if (!dst) {
+            return rx_drop(rx, wc->wr_id, &stats->drop_no_host);
+        }
+        rx->multicast++;
+    } else {
+        uint32_t used;
+
+        if (OVS_UNLIKELY(!host)) {
+            host_slot = rx_sharing_host(rx, data, type);
+            if (host_slot == IPOIB_SLOT_NONE) {
+                return rx_drop(rx, wc->wr_id, &stats->drop_no_host);
+            }
+            host = ipoib_host_fast(rx->shared->hosts, host_slot);
+        } else if (!host->is_router
+                   && OVS_UNLIKELY(!rx_check_host(rx, ip, type, wc->qp_num,
+                                                  host_slot))) {
+            return rx_drop(rx, wc->wr_id, &stats->drop_other_host);
+        }
+        atomic_read_relaxed(&host->used, &used);
+        if (OVS_UNLIKELY(used != rx->now)) {
+            atomic_store_relaxed(&host->used, rx->now);
+        }
+        dst = host->mac;
+    }
+    src = rx_source(rx, wc, data, type, neigh);
+    return rx_deliver(rx, wc->wr_id, data, type, dst, src, ip_len);
+}
+
+/* First pass: sorts out what has an error, so that the good completions are
+ * the first of 'wc', and prefetches.  Returns the number of good ones. */
+static size_t
+rx_prepare(struct rx *rx, struct ibv_wc wc[], size_t n, uint64_t qpns[],
+           uint64_t lids[])
+{
+    const struct ipoib_pool *pool = rx->rxq->pool;
+    size_t n_good = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (OVS_UNLIKELY(wc[i].status != IBV_WC_SUCCESS)) {
+            rx_drop(rx, wc[i].wr_id, &rx->rxq->stats.drop_error);
+            continue;
+        }
+        if (OVS_UNLIKELY(n_good != i)) {
+            wc[n_good] = wc[i];
+        }
+        OVS_PREFETCH((void *) (uintptr_t) wc[i].wr_id);
+        if (rx->zero_copy) {
+            size_t index = ipoib_pool_index(pool, wc[i].wr_id);
+
+            OVS_PREFETCH_WRITE(ipoib_pool_header(pool, index));
+        }
+        qpns[n_good] = wc[i].qp_num;
+        lids[n_good] = ipoib_neigh_lid_key(wc[i].slid & rx->lid_mask,
+                                           wc[i].src_qp);
+        n_good++;
+    }
+    return n_good;
+}
+
+/* Works on 'n' completions. */
+static void
+rx_process(struct rx *rx, struct ibv_wc wc[], size_t n,
+           struct dp_packet_batch *batch)
+{
+    const struct ipoib_shared *shared = rx->shared;
+    uint64_t qpns[NETDEV_MAX_BURST], lids[NETDEV_MAX_BURST];
+    uint32_t host_slots[NETDEV_MAX_BURST], neigh_slots[NETDEV_MAX_BURST];
+    struct ipoib_host_fast *hosts[NETDEV_MAX_BURST];
+    struct ipoib_neigh_fast *neighs[NETDEV_MAX_BURST];
+
+    n = rx_prepare(rx, wc, n, qpns, lids);
+    ipoib_host_by_qpn(shared->hosts, qpns, n, host_slots);
+    ipoib_neigh_by_lid(shared->neighs, lids, n, neigh_slots);
+    for (size_t i = 0; i < n; i++) {
+        hosts[i] = NULL;
+        if (OVS_LIKELY(host_slots[i] != IPOIB_SLOT_NONE)) {
+            hosts[i] = ipoib_host_fast(shared->hosts, host_slots[i]);
+            OVS_PREFETCH(hosts[i]);
+        }
+        neighs[i] = NULL;
+        if (OVS_LIKELY(neigh_slots[i] != IPOIB_SLOT_NONE)) {
+            neighs[i] = ipoib_neigh_fast(shared->neighs, neigh_slots[i]);
+            OVS_PREFETCH(neighs[i]);
+        }
+    }
+
+    for (size_t i = 0; i < n; i++) {
+        struct dp_packet *packet = rx_one(rx, &wc[i], host_slots[i], hosts[i],
+                                          neighs[i]);
+
+        if (OVS_LIKELY(packet)) {
+            ipoib_batch_push(batch, packet);
+        }
+    }
+}
+
+/* Adds what the control thread wants to be delivered to 'batch'. */
+static void
+rx_return_ring(struct ipoib_rxq *rxq, struct dp_packet_batch *batch)
+{
+    uint64_t n = 0, bytes = 0, multicast = 0;
+    struct ipoib_msg msg;
+
+    while (ipoib_batch_room(batch)
+           && ipoib_msgq_pop(rxq->from_control, &msg)) {
+        const struct eth_header *eth = dp_packet_data(msg.packet);
+
+        n++;
+        bytes += dp_packet_size(msg.packet);
+        multicast += eth_addr_is_multicast(eth->eth_dst);
+        ipoib_batch_push(batch, msg.packet);
+    }
+    ipoib_count(&rxq->stats.packets, n);
+    ipoib_count(&rxq->stats.bytes, bytes);
+    ipoib_count(&rxq->stats.multicast, multicast);
+}
+
+static void
+rx_init(struct rx *rx, struct ipoib_rxq *rxq)
+{
+    struct ipoib_shared *shared = rxq->shared;
+    uint32_t lid, lid_mask;
+
+    atomic_read_relaxed(&shared->lid, &lid);
+    atomic_read_relaxed(&shared->lid_mask, &lid_mask);
+    rx->rxq = rxq;
+    rx->shared = shared;
+    rx->now = time_now();
+    rx->lid = lid;
+    rx->lid_mask = lid_mask;
+    rx->zero_copy = rxq->pool->ops->zero_copy && !rxq->priv->starved;
+    rx->wake = false;
+    rx->bytes = 0;
+    rx->multicast = 0;
+}
+
+/* The port is not up: all that came is dropped. */
+static void
+rx_discard(struct rx *rx, const struct ibv_wc wc[], size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        rx_drop(rx, wc[i].wr_id, &rx->rxq->stats.drop_not_ready);
+    }
+}
+
+/* Polls the CQ once. */
+static void
+rx_poll(struct ipoib_rxq *rxq, struct dp_packet_batch *batch)
+{
+    struct ibv_wc wc[NETDEV_MAX_BURST];
+    int n = ibv_poll_cq(rxq->cq, NETDEV_MAX_BURST, wc);
+
+    if (n > 0) {
+        struct rx rx;
+        bool up;
+
+        rxq->n_posted -= n;
+        rx_init(&rx, rxq);
+        atomic_read_relaxed(&rxq->shared->up, &up);
+        if (OVS_LIKELY(up)) {
+            rx_process(&rx, wc, n, batch);
+            ipoib_count(&rxq->stats.packets, dp_packet_batch_size(batch));
+            ipoib_count(&rxq->stats.bytes, rx.bytes);
+            ipoib_count(&rxq->stats.multicast, rx.multicast);
+        } else {
+            rx_discard(&rx, wc, n);
+        }
+        if (rx.wake) {
+            ipoib_waker_wake(rxq->shared->waker);
+        }
+    } else if (n < 0) {
+        VLOG_WARN_RL(&rl, "polling receive queue %u failed", rxq->id);
+        return;
+    }
+
+    if (rxq->n_desc - rxq->n_posted >= rxq->priv->chain) {
+        ipoib_rxq_refill(rxq);
+    }
+    if (n < NETDEV_MAX_BURST) {
+        uint64_t drained;
+
+        atomic_read_relaxed(&rxq->drained, &drained);
+        atomic_store_explicit(&rxq->drained, drained + 1,
+                              memory_order_release);
+    }
+}
+
+/* OVS takes the packets of a batch to be all of one source, so that those of
+ * the return ring are a batch of their own, in turn with received ones. */
+int
+ipoib_rx_batch(struct ipoib_rxq *rxq, struct dp_packet_batch *batch)
+{
+    struct ipoib_rxq_private *priv = rxq->priv;
+
+    if (!priv->ring_last && !ipoib_msgq_is_empty(rxq->from_control)) {
+        priv->ring_last = true;
+        rx_return_ring(rxq, batch);
+        return 0;
+    }
+    priv->ring_last = false;
+    rx_poll(rxq, batch);
+    return dp_packet_batch_is_empty(batch) ? EAGAIN : 0;
+}

@@ -1,0 +1,743 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <config.h>
+#include "ipoib-tx.h"
+
+#include <errno.h>
+
+#include "dp-packet.h"
+#include "hash.h"
+#include "ipoib-compat.h"
+#include "ipoib-packet.h"
+#include "ipoib-pool.h"
+#include "ipoib-ring-private.h"
+#include "netdev.h"
+#include "openvswitch/vlog.h"
+#include "timeval.h"
+#include "unaligned.h"
+#include "util.h"
+
+VLOG_DEFINE_THIS_MODULE(ipoib_tx);
+
+/* The IPoIB header is written over the tail of the Ethernet header:
+ *
+ *     0              10             14
+ *     | Ethernet     |              | IP ...
+ *                    | type | 0     |
+ */
+#define IPOIB_OFS (ETH_HEADER_LEN - IPOIB_HEADER_LEN)
+
+/* So many bursts in a row that the device refused wholly are taken for a
+ * failure of the queue. */
+#define MAX_FAILED 8
+
+static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(5, 20);
+
+/* One call's context. */
+struct tx {
+    struct ipoib_txq *txq;
+    struct ipoib_txq_slots *slots;
+    const struct ipoib_shared *shared;
+    uint32_t now;               /* time_now(). */
+    uint32_t mtu;               /* Largest IP packet. */
+    uint32_t qkey;
+    bool running;               /* The queue takes WRs. */
+    bool wake;                  /* The control thread got something. */
+    uint64_t last_src;          /* Source MAC of the last unicast packet. */
+
+    /* The burst that is being made. */
+    uint32_t n;                 /* WRs. */
+    uint32_t room;              /* WRs that fit. */
+    uint64_t bytes;
+    uint32_t multicast;
+};
+
+static inline uint64_t
+get_be64(const void *p)
+{
+    uint64_t x;
+
+    memcpy(&x, p, sizeof x);
+    return ntohll(x);
+}
+
+/* A packet is dropped for the reason that 'counter' stands for.  It is deleted
+ * with the others of its batch. */
+static void
+tx_drop(atomic_uint64_t *counter)
+{
+    ipoib_count(counter, 1);
+}
+
+/* Completions. */
+
+/* Everything before 'tail' has completed. */
+static void
+tx_retire(struct ipoib_txq_slots *slots, uint32_t tail)
+{
+    if (slots->n_held) {
+        for (uint32_t i = slots->tail; i != tail; i++) {
+            struct dp_packet **held = &slots->held[i & slots->mask];
+
+            if (*held) {
+                dp_packet_delete(*held);
+                *held = NULL;
+                slots->n_held--;
+            }
+        }
+    }
+    slots->tail = tail;
+}
+
+/* The queue has failed: the control thread is to restart it. */
+static void
+tx_failed(struct ipoib_txq *txq)
+{
+    uint32_t running = IPOIB_TXQ_RUNNING;
+
+    if (atomic_compare_exchange_strong(&txq->state, &running,
+                                       IPOIB_TXQ_ERROR)) {
+        ipoib_waker_wake(txq->shared->waker);
+    }
+}
+
+static void
+tx_completion_error(struct ipoib_txq *txq, const struct ibv_wc *wc)
+{
+    ipoib_count(&txq->stats.drop_error, 1);
+    if (wc->status != IBV_WC_WR_FLUSH_ERR) {
+        VLOG_INFO_RL(&rl, "transmit queue %u: a send failed with status %d",
+                     txq->id, wc->status);
+    }
+    tx_failed(txq);
+}
+
+/* Takes what has completed.  Every completion tells how far the queue has
+ * come, so that a few of them at a time are enough. */
+static void
+tx_reap(struct ipoib_txq *txq)
+{
+    struct ibv_wc wc[8];
+    int n;
+
+    do {
+        n = ibv_poll_cq(txq->cq, ARRAY_SIZE(wc), wc);
+        for (int i = 0; i < n; i++) {
+            if (OVS_UNLIKELY(wc[i].status != IBV_WC_SUCCESS)) {
+                tx_completion_error(txq, &wc[i]);
+            }
+        }
+        if (n > 0) {
+            tx_retire(txq->slots, wc[n - 1].wr_id);
+        }
+    } while (n == ARRAY_SIZE(wc));
+}
+
+/* After a restart: what was in the queue is gone, and so are its
+ * completions. */
+static bool
+tx_restarted(struct ipoib_txq *txq)
+{
+    uint32_t restarted = IPOIB_TXQ_RESTARTED;
+    struct ibv_wc wc[8];
+
+    while (ibv_poll_cq(txq->cq, ARRAY_SIZE(wc), wc) > 0) {
+        continue;
+    }
+    tx_retire(txq->slots, txq->slots->head);
+    txq->slots->n_failed = 0;
+    return atomic_compare_exchange_strong(&txq->state, &restarted,
+                                          IPOIB_TXQ_RUNNING);
+}
+
+/* Returns true if 'txq' takes packets. */
+static inline bool
+tx_is_running(struct ipoib_txq *txq)
+{
+    uint32_t state;
+
+    atomic_read_explicit(&txq->state, &state, memory_order_acquire);
+    return (OVS_LIKELY(state == IPOIB_TXQ_RUNNING)
+            || (state == IPOIB_TXQ_RESTARTED && tx_restarted(txq)));
+}
+
+static inline uint32_t
+tx_room(const struct ipoib_txq_slots *slots)
+{
+    return slots->mask + 1 - (slots->head - slots->tail);
+}
+
+/* Posting. */
+
+/* 'n' WRs from 'first' on were not posted. */
+static void
+tx_not_posted(struct tx *tx, uint32_t first, uint32_t n, int error)
+{
+    struct ipoib_txq_slots *slots = tx->slots;
+
+    VLOG_INFO_RL(&rl, "transmit queue %u: posting failed (%s)", tx->txq->id,
+                 ovs_strerror(error));
+    ipoib_count(&tx->txq->stats.drop_post, n);
+    for (uint32_t i = first; i < first + n; i++) {
+        struct dp_packet **held = &slots->held[(slots->head + i)
+                                               & slots->mask];
+
+        if (*held) {
+            dp_packet_delete(*held);
+            *held = NULL;
+            slots->n_held--;
+        }
+        tx->bytes -= slots->sge[i].length - IPOIB_HEADER_LEN + ETH_HEADER_LEN;
+    }
+    if (!first && ++slots->n_failed >= MAX_FAILED) {
+        tx_failed(tx->txq);
+    }
+}
+
+/* Posts the burst; its last WR is signalled. */
+static void
+tx_post(struct tx *tx)
+{
+    struct ipoib_txq_slots *slots = tx->slots;
+    struct ibv_send_wr *last, *next, *bad = NULL;
+    uint32_t posted = tx->n;
+    int error;
+
+    last = &slots->wr[tx->n - 1];
+    last->send_flags |= IBV_SEND_SIGNALED;
+    next = last->next;
+    last->next = NULL;
+    error = ibv_post_send(tx->txq->qp, slots->wr, &bad);
+    last->next = next;
+    if (OVS_UNLIKELY(error)) {
+        posted = bad ? bad - slots->wr : 0;
+        tx_not_posted(tx, posted, tx->n - posted, error);
+    } else {
+        slots->n_failed = 0;
+    }
+    slots->head += posted;
+
+    ipoib_count(&tx->txq->stats.packets, posted);
+    ipoib_count(&tx->txq->stats.bytes, tx->bytes);
+    ipoib_count(&tx->txq->stats.multicast, tx->multicast);
+    tx->n = tx->bytes = tx->multicast = 0;
+}
+
+/* No room: makes some.  Returns false if there is none; then the packet is
+ * counted as dropped. */
+static bool
+tx_make_room(struct tx *tx)
+{
+    struct ipoib_txq *txq = tx->txq;
+
+    if (!tx->running) {
+        tx_drop(&txq->stats.drop_post);
+        return false;
+    }
+    tx_reap(txq);
+    tx->room = tx_room(tx->slots);
+    if (tx->n >= tx->room) {
+        tx_drop(&txq->stats.drop_queue_full);
+        return false;
+    }
+    return true;
+}
+
+/* Adds to the burst the 'ip_len' bytes of IP in '*packetp', to 'qpn' by 'ah'.
+ * A short packet is sent inline; one whose memory the device can read is sent
+ * from there, and the queue keeps it ('*packetp' becomes NULL); all others are
+ * copied. */
+static inline void
+tx_append(struct tx *tx, struct dp_packet **packetp, size_t ip_len,
+          struct ibv_ah *ah, uint32_t qpn)
+{
+    struct ipoib_txq_slots *slots = tx->slots;
+    uint8_t *data = (uint8_t *) dp_packet_data(*packetp) + IPOIB_OFS;
+    struct ibv_send_wr *wr;
+    struct ibv_sge *sge;
+    size_t len = ip_len + IPOIB_HEADER_LEN;
+    uint32_t ipoib, pos;
+
+    if (OVS_UNLIKELY(tx->n >= tx->room) && !tx_make_room(tx)) {
+        return;
+    }
+
+    /* The type is at 'data' + 2. */
+    memcpy(&ipoib, data, sizeof ipoib);
+    ipoib = htonl(ntohl(ipoib) << 16);
+    memcpy(data, &ipoib, sizeof ipoib);
+
+    wr = &slots->wr[tx->n];
+    sge = &slots->sge[tx->n];
+    pos = slots->head + tx->n;
+    tx->n++;
+
+    wr->wr_id = pos + 1;
+    wr->wr.ud.ah = ah;
+    wr->wr.ud.remote_qpn = qpn;
+    wr->wr.ud.remote_qkey = tx->qkey;
+    sge->length = len;
+    if (len <= slots->max_inline) {
+        wr->send_flags = IBV_SEND_INLINE;
+        sge->addr = (uintptr_t) data;
+    } else {
+        uint32_t lkey = ipoib_pool_pd_lkey(slots->pd, *packetp);
+
+        pos &= slots->mask;
+        wr->send_flags = 0;
+        if (lkey) {
+            sge->addr = (uintptr_t) data;
+            sge->lkey = lkey;
+            slots->held[pos] = *packetp;
+            slots->n_held++;
+            *packetp = NULL;
+        } else {
+            uint8_t *slot = slots->mem + (size_t) pos * slots->slot_size;
+
+            memcpy(slot, data, len);
+            sge->addr = (uintptr_t) slot;
+            sge->lkey = slots->lkey;
+        }
+    }
+    tx->bytes += ip_len + ETH_HEADER_LEN;
+}
+
+/* To the control thread. */
+
+static bool
+tx_push(struct tx *tx, const struct ipoib_msg *msg)
+{
+    if (!ipoib_msgq_push(tx->txq->to_control, msg)) {
+        return false;
+    }
+    tx->wake = true;
+    return true;
+}
+
+/* Hands '*packetp' to the control thread ('*packetp' becomes NULL).  It may
+ * hold the packet and make it longer, so that what is not from malloc() is
+ * copied. */
+static void
+tx_to_control(struct tx *tx, struct dp_packet **packetp,
+              struct ipoib_msg *msg)
+{
+    const struct eth_header *eth = dp_packet_data(*packetp);
+    struct ipoib_tx_stats *stats = &tx->txq->stats;
+    uint32_t hash = hash_uint64(eth_addr_to_uint64(eth->eth_src));
+
+    if (!ipoib_limiter_admit(&tx->txq->limiter, hash, time_msec())) {
+        tx_drop(&stats->drop_rate);
+        return;
+    }
+    msg->packet = (*packetp)->source == DPBUF_MALLOC
+                  ? *packetp
+                  : dp_packet_clone_with_headroom(*packetp,
+                                                  IPOIB_POOL_HEADROOM);
+    if (!tx_push(tx, msg)) {
+        if (msg->packet != *packetp) {
+            dp_packet_delete(msg->packet);
+        }
+        tx_drop(&stats->drop_ring_full);
+        return;
+    }
+    if (msg->packet == *packetp) {
+        *packetp = NULL;
+    }
+    ipoib_count(&stats->to_control, 1);
+}
+
+/* Unicasts of 'src' are sent: the control thread is told once a second.  A
+ * source has four places. */
+static void
+tx_tell_source(struct tx *tx, uint64_t src)
+{
+    struct ipoib_txq *txq = tx->txq;
+    size_t first = (src * UINT64_C(0x9e3779b97f4a7c15)) >> 58 << 2;
+    size_t victim = first;
+
+    BUILD_ASSERT_DECL(ARRAY_SIZE(txq->sources) == 64 << 2);
+    for (size_t i = first; i < first + 4; i++) {
+        if (txq->sources[i].mac == src) {
+            victim = i;
+            break;
+        }
+        if (txq->sources[i].told < txq->sources[victim].told) {
+            victim = i;
+        }
+    }
+    if (txq->sources[victim].mac == src
+        && txq->sources[victim].told == tx->now) {
+        return;
+    }
+    if (txq->sources[victim].mac != src
+        && txq->sources[victim].told == tx->now
+        && !ipoib_limiter_admit(&txq->limiter, hash_uint64(src),
+                                time_msec())) {
+        return;
+    }
+
+    struct ipoib_msg msg = { .type = IPOIB_MSG_TX_HOST };
+
+    eth_addr_from_uint64(src, &msg.mac);
+    if (tx_push(tx, &msg)) {
+        txq->sources[victim].mac = src;
+        txq->sources[victim].told = tx->now;
+    }
+}
+
+static inline void
+tx_source(struct tx *tx, uint64_t src)
+{
+    if (src != tx->last_src) {
+        tx->last_src = src;
+        tx_tell_source(tx, src);
+    }
+}
+
+/* Groups. */
+
+/* Sends '*packetp', IP to a group or broadcast, whose IP packet has 'ip_len'
+ * bytes. */
+static void
+tx_multicast(struct tx *tx, struct dp_packet **packetp, ovs_be16 type,
+             size_t ip_len, enum ipoib_ip_class class, size_t l4_ofs)
+{
+    const struct ipoib_shared *shared = tx->shared;
+    const struct eth_header *eth = dp_packet_data(*packetp);
+    const uint8_t *ip = (const uint8_t *) eth + ETH_HEADER_LEN;
+    struct ipoib_mcast_fast *group;
+    struct ibv_ah *ah = NULL;
+    struct ipoib_msg msg;
+    uint32_t slot, used;
+    bool to_group;
+
+    memset(&msg, 0, sizeof msg);
+    if (type == htons(ETH_TYPE_IP)) {
+        const struct ip_header *nh = (const struct ip_header *) ip;
+        ovs_be32 dst = get_16aligned_be32(&nh->ip_dst);
+
+        to_group = ip_is_multicast(dst);
+        msg.mgid = ipoib_mgid_ipv4(dst, shared->pkey, shared->scope);
+    } else {
+        struct in6_addr dst;
+
+        memcpy(&dst, ip + 24, sizeof dst);
+        to_group = ipv6_addr_is_multicast(&dst);
+        msg.mgid = ipoib_mgid_ipv6(&dst, shared->pkey, shared->scope);
+    }
+
+    if (!eth_addr_is_multicast(eth->eth_dst)) {
+        tx_drop(&tx->txq->stats.drop_unknown_mac); /* All zeros. */
+        return;
+    }
+    if (ip_len > tx->mtu) {
+        tx_drop(&tx->txq->stats.drop_too_long);
+        return;
+    }
+    if (!to_group) {
+        /* Only the broadcast group takes what is no group's.  (Ethernet
+         * multicasts of unicast IP belong to clusters on this side.) */
+        if (!eth_addr_is_broadcast(eth->eth_dst)) {
+            tx_drop(&tx->txq->stats.drop_unknown_mac);
+            return;
+        }
+        msg.type = IPOIB_MSG_TX_BROADCAST;
+        msg.mgid = shared->broadcast;
+        tx_to_control(tx, packetp, &msg);
+        return;
+    }
+
+    if (class != IPOIB_IP_IGMP && class != IPOIB_IP_MLD) {
+        slot = ipoib_mcast_lookup(shared->mcast, &msg.mgid);
+        if (slot != IPOIB_SLOT_NONE) {
+            group = ipoib_mcast_fast(shared->mcast, slot);
+            atomic_read_explicit(&group->ah, &ah, memory_order_acquire);
+            atomic_read_relaxed(&group->used, &used);
+            if (used != tx->now) {
+                atomic_store_relaxed(&group->used, tx->now);
+            }
+        }
+    }
+    if (ah) {
+        uint32_t n = tx->n;
+
+        tx_append(tx, packetp, ip_len, ah, IB_QPN_MULTICAST);
+        tx->multicast += tx->n - n;
+    } else {
+        msg.type = IPOIB_MSG_TX_GROUP;
+        msg.l4_ofs = l4_ofs;
+        tx_to_control(tx, packetp, &msg);
+    }
+}
+
+/* Packets that are not plain unicast IP. */
+
+static void
+tx_arp(struct tx *tx, struct dp_packet **packetp)
+{
+    if (!ipoib_arp_eth_parse((uint8_t *) dp_packet_data(*packetp)
+                             + ETH_HEADER_LEN,
+                             dp_packet_size(*packetp) - ETH_HEADER_LEN)) {
+        tx_drop(&tx->txq->stats.drop_bad_arp);
+    } else {
+        struct ipoib_msg msg = { .type = IPOIB_MSG_TX_ARP };
+
+        tx_to_control(tx, packetp, &msg);
+    }
+}
+
+static void
+tx_ip(struct tx *tx, struct dp_packet **packetp, ovs_be16 type)
+{
+    struct ipoib_tx_stats *stats = &tx->txq->stats;
+    const struct eth_header *eth = dp_packet_data(*packetp);
+    enum ipoib_ip_class class;
+    size_t ip_len, l4_ofs;
+
+    class = ipoib_packet_check_ip(ntohs(type), eth + 1,
+                                  dp_packet_size(*packetp) - ETH_HEADER_LEN,
+                                  &ip_len, &l4_ofs);
+    if (class == IPOIB_IP_BAD) {
+        tx_drop(&stats->drop_bad_ip);
+        return;
+    }
+
+    dp_packet_set_size(*packetp, ETH_HEADER_LEN + ip_len); /* No padding. */
+    if (class == IPOIB_IP_ND) {
+        struct ipoib_msg msg = {
+            .type = IPOIB_MSG_TX_ND,
+            .l4_ofs = l4_ofs,
+        };
+
+        tx_to_control(tx, packetp, &msg);
+    } else {
+        /* Unicasts other than ND are sent elsewhere. */
+        tx_multicast(tx, packetp, type, ip_len, class, l4_ofs);
+    }
+}
+
+static void
+tx_other(struct tx *tx, struct dp_packet **packetp)
+{
+    struct ipoib_tx_stats *stats = &tx->txq->stats;
+    const struct eth_header *eth = dp_packet_data(*packetp);
+
+    if (dp_packet_size(*packetp) < ETH_HEADER_LEN) {
+        tx_drop(&stats->drop_short);
+    } else if (ipoib_pkt_needs_offload(*packetp)) {
+        tx_drop(&stats->drop_offload);
+    } else if (eth_type_vlan(eth->eth_type)) {
+        tx_drop(&stats->drop_vlan);
+    } else if (eth->eth_type == htons(ETH_TYPE_ARP)
+               || eth->eth_type == htons(ETH_TYPE_RARP)) {
+        tx_arp(tx, packetp);
+    } else if (eth->eth_type == htons(ETH_TYPE_IP)
+               || eth->eth_type == htons(ETH_TYPE_IPV6)) {
+        tx_ip(tx, packetp, eth->eth_type);
+    } else {
+        tx_drop(&stats->drop_type);
+    }
+}
+
+/* Unicast IP. */
+
+/* True if the IPv6 packet at 'ip', which has other than TCP and UDP right
+ * behind its header, is to be sent as it is. */
+static bool
+ipv6_is_plain(const uint8_t *ip, size_t len)
+{
+    size_t ip_len, l4_ofs;
+
+    switch (ipoib_packet_check_ip(ETH_TYPE_IPV6, ip, len, &ip_len, &l4_ofs)) {
+    case IPOIB_IP_BAD:
+    case IPOIB_IP_ND:
+        return false;
+
+    case IPOIB_IP_DATA:
+    case IPOIB_IP_IGMP:
+    case IPOIB_IP_MLD:
+    case IPOIB_IP_DHCP:
+    default:
+        return true;
+    }
+}
+
+/* If 'packet' is a unicast frame with an IP packet that needs no translation,
+ * returns its destination MAC and stores the length of the IP packet in
+ * '*ip_lenp'.  Otherwise 0: tx_other() takes it. */
+static inline uint64_t
+tx_classify(const struct dp_packet *packet, uint16_t *ip_lenp)
+{
+    const uint8_t *eth = dp_packet_data(packet);
+    const uint8_t *ip = eth + ETH_HEADER_LEN;
+    size_t size = dp_packet_size(packet);
+    size_t len = size - ETH_HEADER_LEN;
+    size_t ip_len;
+    ovs_be16 type;
+
+    if (OVS_UNLIKELY(size < ETH_HEADER_LEN + IP_HEADER_LEN)
+        || OVS_UNLIKELY(eth[0] & 1)
+        || OVS_UNLIKELY(ipoib_pkt_needs_offload(packet))) {
+        return 0;
+    }
+    memcpy(&type, eth + 12, sizeof type);
+    if (OVS_LIKELY(type == htons(ETH_TYPE_IP))) {
+        uint8_t version = ip[0] - 0x45;     /* 0 to 10: 20 bytes or more. */
+        size_t hlen = (ip[0] & 0xf) * 4;
+
+        ip_len = (ip[2] << 8) | ip[3];
+        if (OVS_UNLIKELY(version > 10 || ip_len < hlen || ip_len > len)) {
+            return 0;
+        }
+    } else if (type == htons(ETH_TYPE_IPV6)) {
+        ip_len = IPV6_HEADER_LEN + ((ip[4] << 8) | ip[5]);
+        if (OVS_UNLIKELY(ip[0] >> 4 != 6 || ip_len > len)
+            || (ip[6] != IPPROTO_TCP && ip[6] != IPPROTO_UDP
+                && !ipv6_is_plain(ip, len))) {
+            return 0;
+        }
+    } else {
+        return 0;
+    }
+    *ip_lenp = MIN(ip_len, UINT16_MAX);
+    return get_be64(eth) >> 16;
+}
+
+/* There is no path to neighbour 'slot'. */
+static void
+tx_no_path(struct tx *tx, struct dp_packet **packetp, size_t ip_len,
+           uint32_t slot)
+{
+    struct ipoib_msg msg = { .type = IPOIB_MSG_TX_NO_PATH, .slot = slot };
+
+    dp_packet_set_size(*packetp, ETH_HEADER_LEN + ip_len);
+    tx_to_control(tx, packetp, &msg);
+}
+
+static inline void
+tx_unicast(struct tx *tx, struct dp_packet **packetp, size_t ip_len,
+           uint32_t slot, struct ipoib_neigh_fast *neigh)
+{
+    struct ipoib_tx_stats *stats = &tx->txq->stats;
+    const uint8_t *eth = dp_packet_data(*packetp);
+    struct ibv_ah *ah;
+
+    if (OVS_UNLIKELY(!neigh)) {
+        tx_drop(&stats->drop_unknown_mac);
+        return;
+    }
+    tx_source(tx, get_be64(eth + 6) >> 16);
+    atomic_read_explicit(&neigh->ah, &ah, memory_order_acquire);
+    if (OVS_UNLIKELY(ip_len > tx->mtu || (ah && ip_len > neigh->mtu))) {
+        tx_drop(&stats->drop_too_long);
+        return;
+    }
+    ipoib_neigh_mark_used(neigh, tx->now);
+    if (OVS_UNLIKELY(!ah)) {
+        tx_no_path(tx, packetp, ip_len, slot);
+        return;
+    }
+    tx_append(tx, packetp, ip_len, ah, neigh->qpn);
+}
+
+/* Sends 'n' packets, at most NETDEV_MAX_BURST, in order.  Deletes those that
+ * nobody keeps. */
+static void
+tx_slice(struct tx *tx, struct dp_packet *packets[], size_t n)
+{
+    const struct ipoib_neigh_table *neighs = tx->shared->neighs;
+    struct ipoib_neigh_fast *fasts[NETDEV_MAX_BURST];
+    uint64_t macs[NETDEV_MAX_BURST];
+    uint32_t slots[NETDEV_MAX_BURST];
+    uint16_t ip_lens[NETDEV_MAX_BURST];
+
+    for (size_t i = 0; i < n; i++) {
+        OVS_PREFETCH(dp_packet_data(packets[i]));
+    }
+    for (size_t i = 0; i < n; i++) {
+        macs[i] = tx_classify(packets[i], &ip_lens[i]);
+    }
+    ipoib_neigh_by_mac(neighs, macs, n, slots);
+    for (size_t i = 0; i < n; i++) {
+        fasts[i] = NULL;
+        if (OVS_LIKELY(slots[i] != IPOIB_SLOT_NONE)) {
+            fasts[i] = ipoib_neigh_fast(neighs, slots[i]);
+            OVS_PREFETCH(fasts[i]);
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (OVS_LIKELY(macs[i])) {
+            tx_unicast(tx, &packets[i], ip_lens[i], slots[i], fasts[i]);
+        } else {
+            tx_other(tx, &packets[i]);
+        }
+    }
+    if (OVS_LIKELY(tx->n)) {
+        tx_post(tx);
+    }
+    for (size_t i = 0; i < n; i++) {
+        dp_packet_delete(packets[i]);
+    }
+}
+
+static void
+tx_init(struct tx *tx, struct ipoib_txq *txq)
+{
+    struct ipoib_shared *shared = txq->shared;
+
+    memset(tx, 0, sizeof *tx);
+    tx->txq = txq;
+    tx->slots = txq->slots;
+    tx->shared = shared;
+    tx->now = time_now();
+    atomic_read_relaxed(&shared->mtu, &tx->mtu);
+    atomic_read_relaxed(&shared->qkey, &tx->qkey);
+}
+
+void
+ipoib_tx_batch(struct ipoib_txq *txq, struct dp_packet_batch *batch)
+{
+    struct dp_packet **packets;
+    struct tx tx;
+    size_t n;
+    bool up;
+
+    atomic_read_relaxed(&txq->shared->up, &up);
+    if (OVS_UNLIKELY(!up)) {
+        ipoib_count(&txq->stats.drop_down, dp_packet_batch_size(batch));
+        dp_packet_delete_batch(batch, true);
+        return;
+    }
+
+    tx_init(&tx, txq);
+    IPOIB_BATCH_SLICES (packets, n, batch) {
+        if (txq->slots->head != txq->slots->tail) {
+            tx_reap(txq);
+        }
+        tx.running = tx_is_running(txq);
+        tx.room = tx.running ? tx_room(txq->slots) : 0;
+        tx_slice(&tx, packets, n);
+    }
+    if (tx.wake) {
+        ipoib_waker_wake(txq->shared->waker);
+    }
+}
+
+void
+ipoib_tx_reap(struct ipoib_txq *txq)
+{
+    tx_reap(txq);
+    tx_is_running(txq);
+}
