@@ -2,6 +2,7 @@
 noinst_PROGRAMS += tests/ipoib-ovstest
 nodist_tests_ipoib_ovstest_SOURCES = tests/ovstest-main.c
 tests_ipoib_ovstest_SOURCES = \
+	tests/test-ipoib-compat.c \
 	tests/test-ipoib-fake.c \
 	tests/test-ipoib-fake.h \
 	tests/test-ipoib-sa.c
@@ -22,6 +23,7 @@ TESTSUITE_AT = \
 	tests/ipoib-macros.at \
 	tests/ipoib-sa.at \
 	tests/ipoib-source.at \
+	tests/ipoib-unit.at \
 	tests/ipoib-vswitchd.at
 
 SYSTEM_TESTSUITE_AT = \
