@@ -32,6 +32,20 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-sa.h \
 	lib/ipoib-snoop.c \
 	lib/ipoib-snoop.h \
+	lib/ipoib-soft-ah.c \
+	lib/ipoib-soft-cq.c \
+	lib/ipoib-soft-events.c \
+	lib/ipoib-soft-link.c \
+	lib/ipoib-soft-loop.c \
+	lib/ipoib-soft-mcast.c \
+	lib/ipoib-soft-mr.c \
+	lib/ipoib-soft-private.h \
+	lib/ipoib-soft-qp.c \
+	lib/ipoib-soft-recv.c \
+	lib/ipoib-soft-send.c \
+	lib/ipoib-soft-srq.c \
+	lib/ipoib-soft.c \
+	lib/ipoib-soft.h \
 	lib/ipoib-stats.h \
 	lib/ipoib-slots.c \
 	lib/ipoib-slots.h \
@@ -39,6 +53,8 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-table.h \
 	lib/ipoib-tx.c \
 	lib/ipoib-tx.h \
+	lib/ipoib-verbs-hw.c \
+	lib/ipoib-verbs.c \
 	lib/ipoib-verbs.h \
 	lib/ipoib-wire.c \
 	lib/ipoib-wire.h
