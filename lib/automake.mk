@@ -2,6 +2,8 @@
 noinst_LTLIBRARIES += lib/libipoib.la
 lib_libipoib_la_SOURCES = \
 	lib/ipoib-compat.h \
+	lib/ipoib-control.c \
+	lib/ipoib-control.h \
 	lib/ipoib-hca.c \
 	lib/ipoib-hca.h \
 	lib/ipoib-host.c \
@@ -18,6 +20,8 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-neigh.h \
 	lib/ipoib-packet.c \
 	lib/ipoib-packet.h \
+	lib/ipoib-partition.c \
+	lib/ipoib-partition.h \
 	lib/ipoib-path.c \
 	lib/ipoib-path.h \
 	lib/ipoib-pool-private.h \
@@ -30,6 +34,8 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-rx.h \
 	lib/ipoib-sa.c \
 	lib/ipoib-sa.h \
+	lib/ipoib-slots.c \
+	lib/ipoib-slots.h \
 	lib/ipoib-snoop.c \
 	lib/ipoib-snoop.h \
 	lib/ipoib-soft-ah.c \
@@ -47,8 +53,6 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-soft.c \
 	lib/ipoib-soft.h \
 	lib/ipoib-stats.h \
-	lib/ipoib-slots.c \
-	lib/ipoib-slots.h \
 	lib/ipoib-table.c \
 	lib/ipoib-table.h \
 	lib/ipoib-tx.c \
