@@ -1,0 +1,29 @@
+# The software fabric.
+bin_PROGRAMS += utilities/ovs-ipoib-fabric
+utilities_ovs_ipoib_fabric_SOURCES = \
+	utilities/fabric-commands.c \
+	utilities/fabric-commands.h \
+	utilities/fabric-fault.c \
+	utilities/fabric-fault.h \
+	utilities/fabric-forward.c \
+	utilities/fabric-forward.h \
+	utilities/fabric-groups.c \
+	utilities/fabric-groups.h \
+	utilities/fabric-inform.c \
+	utilities/fabric-inform.h \
+	utilities/fabric-pcap.c \
+	utilities/fabric-pcap.h \
+	utilities/fabric-ports.c \
+	utilities/fabric-ports.h \
+	utilities/fabric-rmpp.c \
+	utilities/fabric-rmpp.h \
+	utilities/fabric-sa-records.c \
+	utilities/fabric-sa-records.h \
+	utilities/fabric-sa.c \
+	utilities/fabric-sa.h \
+	utilities/fabric-transport.c \
+	utilities/fabric-transport.h \
+	utilities/fabric.h \
+	utilities/ovs-ipoib-fabric.c
+utilities_ovs_ipoib_fabric_LDFLAGS = $(AM_LDFLAGS) $(OVS_DPDK_LDFLAGS)
+utilities_ovs_ipoib_fabric_LDADD = $(IPOIB_LDADD)
