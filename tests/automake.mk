@@ -5,7 +5,11 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-compat.c \
 	tests/test-ipoib-fake.c \
 	tests/test-ipoib-fake.h \
-	tests/test-ipoib-sa.c
+	tests/test-ipoib-sa.c \
+	tests/test-ipoib-verbs-port.c \
+	tests/test-ipoib-verbs-queues.c \
+	tests/test-ipoib-verbs.c \
+	tests/test-ipoib-verbs.h
 tests_ipoib_ovstest_CPPFLAGS = $(AM_CPPFLAGS) -I$(OVS_SRC)/tests
 tests_ipoib_ovstest_LDFLAGS = $(AM_LDFLAGS) $(OVS_DPDK_LDFLAGS)
 tests_ipoib_ovstest_LDADD = $(IPOIB_LDADD)
@@ -24,6 +28,7 @@ TESTSUITE_AT = \
 	tests/ipoib-sa.at \
 	tests/ipoib-source.at \
 	tests/ipoib-unit.at \
+	tests/ipoib-verbs.at \
 	tests/ipoib-vswitchd.at
 
 SYSTEM_TESTSUITE_AT = \
