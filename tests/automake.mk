@@ -9,7 +9,8 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-verbs-port.c \
 	tests/test-ipoib-verbs-queues.c \
 	tests/test-ipoib-verbs.c \
-	tests/test-ipoib-verbs.h
+	tests/test-ipoib-verbs.h \
+	tests/test-ipoib-wire.c
 tests_ipoib_ovstest_CPPFLAGS = $(AM_CPPFLAGS) -I$(OVS_SRC)/tests
 tests_ipoib_ovstest_LDFLAGS = $(AM_LDFLAGS) $(OVS_DPDK_LDFLAGS)
 tests_ipoib_ovstest_LDADD = $(IPOIB_LDADD)
