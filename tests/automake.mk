@@ -122,6 +122,7 @@ EXTRA_DIST += \
 	tests/conformance/judge.py \
 	tests/conformance/known-failures \
 	tests/conformance/run \
+	tests/kernel/fabric-shim.py \
 	tests/kernel/run \
 	tests/kernel/sweep.py
 

@@ -57,7 +57,8 @@ skip() {
     skipped=$((skipped + 1))
 }
 
-# check NAME COMMAND...: one line, and what the command printed if it failed.
+# check NAME COMMAND...: one line, and what the command printed if it failed;
+# true if it did not.
 check() {
     local name=$1 output
     shift
@@ -65,6 +66,7 @@ check() {
         pass "$name"
     else
         fail "$name" <<<"$output"
+        return 1
     fi
 }
 
@@ -196,9 +198,9 @@ lab_check_capture() {
     fi
 }
 
-# lab_start_fabric SOCKET UDP CAPTURE PKEYS: our fabric daemon; UDP (ADDR:PORT)
-# and CAPTURE may be empty.
+# lab_start_fabric SOCKET UDP CAPTURE PKEYS: our fabric daemon; SOCKET, or UDP
+# (ADDR:PORT), may be empty.
 lab_start_fabric() {
     ovs-ipoib-fabric --pidfile --detach --log-file -vconsole:off \
-                     ${3:+--pcap="$3"} ${4:+--pkeys="$4"} "unix:$1" ${2:+"udp:$2"}
+                     ${1:+--unix="$1"} ${2:+--udp="$2"} --pcap="$3" --pkeys="$4"
 }
