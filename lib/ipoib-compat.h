@@ -203,6 +203,17 @@ ipoib_reply_json(struct unixctl_conn *conn, struct json *json)
     json_destroy(json);
 }
 
+/* Daemons. */
+
+/* daemonize_start() for a daemon that makes network devices and opens HCAs,
+ * for which it keeps privileges under --user.  A macro, since it needs
+ * "daemon.h" only where it is used. */
+#ifdef HAVE_DAEMONIZE_START_HW
+#define IPOIB_DAEMONIZE_START() daemonize_start(true, true)
+#else
+#define IPOIB_DAEMONIZE_START() daemonize_start(true)
+#endif
+
 /* Neighbour discovery. */
 
 /* Composes a multicast neighbour solicitation for 'target' in 'pkt'. */

@@ -251,5 +251,8 @@ see config.log])])
      [struct eth_addr mac = eth_addr_zero;
       compose_nd_ns((struct dp_packet *) 0, true, mac,
                     &in6addr_any, &in6addr_any);])
+   IPOIB_OVS_COMPILE([whether daemonize_start() takes hardware access],
+     [HAVE_DAEMONIZE_START_HW], [daemon.h],
+     [daemonize_start(true, true);])
    CPPFLAGS=$ipoib_save_CPPFLAGS
    CFLAGS=$ipoib_save_CFLAGS])

@@ -27,3 +27,20 @@ utilities_ovs_ipoib_fabric_SOURCES = \
 	utilities/ovs-ipoib-fabric.c
 utilities_ovs_ipoib_fabric_LDFLAGS = $(AM_LDFLAGS) $(OVS_DPDK_LDFLAGS)
 utilities_ovs_ipoib_fabric_LDADD = $(IPOIB_LDADD)
+
+# The software station.
+bin_PROGRAMS += utilities/ovs-ipoib-host
+utilities_ovs_ipoib_host_SOURCES = \
+	utilities/host-arp.c \
+	utilities/host-hca.c \
+	utilities/host-hca.h \
+	utilities/host-neigh.c \
+	utilities/host-neigh.h \
+	utilities/host-show.c \
+	utilities/host-station.c \
+	utilities/host-station.h \
+	utilities/host-tun.c \
+	utilities/host-tun.h \
+	utilities/ovs-ipoib-host.c
+utilities_ovs_ipoib_host_LDADD = $(IPOIB_LDADD)
+utilities_ovs_ipoib_host_LDFLAGS = $(AM_LDFLAGS) $(OVS_DPDK_LDFLAGS)

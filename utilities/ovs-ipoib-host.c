@@ -1,0 +1,429 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <config.h>
+
+#include <getopt.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "command-line.h"
+#include "daemon.h"
+#include "fatal-signal.h"
+#include "hash.h"
+#include "host-station.h"
+#include "ipoib-compat.h"
+#include "openvswitch/poll-loop.h"
+#include "openvswitch/vlog.h"
+#include "ovs-rcu.h"
+#include "ovs-thread.h"
+#include "packets.h"
+#include "svec.h"
+#include "unixctl.h"
+#include "util.h"
+
+VLOG_DEFINE_THIS_MODULE(ovs_ipoib_host);
+
+#define MAX_STATIONS 4096
+#define MIN_MTU 68
+
+struct options {
+    struct host_station_config config;
+    struct svec ips;            /* As given. */
+    unsigned int n_stations;
+    char *device;
+    char *guid;                 /* --guid, or NULL. */
+    char *unixctl_path;
+};
+
+static void parse_options(int argc, char *argv[], struct options *);
+OVS_NO_RETURN static void usage(void);
+
+static struct host_station *station;
+
+static void
+host_exit(struct unixctl_conn *conn, int argc OVS_UNUSED,
+          const char *argv[] OVS_UNUSED, void *exiting_)
+{
+    bool *exiting = exiting_;
+
+    *exiting = true;
+    unixctl_command_reply(conn, NULL);
+}
+
+/* Leaves the fabric in good order also on SIGTERM, SIGINT and SIGHUP. */
+static void
+close_station(void *aux OVS_UNUSED)
+{
+    host_station_destroy(station);
+    station = NULL;
+}
+
+/* A software HCA gets its port GUID from what makes this station different
+ * from others: the host's name, and the station's device and addresses.  So
+ * it is the same after a restart, without anything that is kept on disk. */
+static void
+set_soft_guid(struct options *o)
+{
+    const char *device = o->config.hca.device;
+    char host_name[256] = "";
+    uint32_t hash[2];
+
+    if (strncmp(device, "soft:", 5) || strstr(device, "?guid=")) {
+        return;
+    }
+    if (!o->guid) {
+        if (getenv("OVS_IPOIB_SOFT_GUID")) {
+            return;
+        }
+        gethostname(host_name, sizeof host_name - 1);
+        for (int i = 0; i < 2; i++) {
+            hash[i] = hash_string(host_name, i);
+            hash[i] = hash_string(o->config.tun, hash[i]);
+            for (size_t j = 0; j < o->ips.n; j++) {
+                hash[i] = hash_string(o->ips.names[j], hash[i]);
+            }
+        }
+        /* Locally administered, as an EUI-64. */
+        o->guid = xasprintf("0x02%06x%08x", hash[0] & 0xffffff, hash[1]);
+    }
+    o->device = xasprintf("%s?guid=%s", device, o->guid);
+    o->config.hca.device = o->device;
+}
+
+int
+main(int argc, char *argv[])
+{
+    struct unixctl_server *unixctl;
+    bool exiting = false;
+    struct options o;
+    char *error = NULL;
+
+    set_program_name(argv[0]);
+    ovsthread_id_init();
+    ovs_cmdl_proctitle_init(argc, argv);
+    service_start(&argc, &argv);
+    parse_options(argc, argv, &o);
+    fatal_ignore_sigpipe();
+
+    IPOIB_DAEMONIZE_START();
+    if (host_station_create(&o.config, &station, &error)) {
+        ovs_fatal(0, "%s", error);
+    }
+    if (unixctl_server_create(o.unixctl_path, &unixctl)) {
+        exit(EXIT_FAILURE);
+    }
+    unixctl_command_register("exit", "", 0, 0, host_exit, &exiting);
+    host_show_init(station);
+    fatal_signal_add_hook(close_station, NULL, NULL, true);
+    host_station_run(station);
+    daemonize_complete();
+
+    while (!exiting) {
+        host_station_run(station);
+        unixctl_server_run(unixctl);
+
+        host_station_wait(station);
+        unixctl_server_wait(unixctl);
+        if (exiting) {
+            poll_immediate_wake();
+        }
+        poll_block();
+        if (should_service_stop()) {
+            exiting = true;
+        }
+    }
+
+    close_station(NULL);
+    unixctl_server_destroy(unixctl);
+    free(o.config.ips);
+    svec_destroy(&o.ips);
+    free(o.device);
+    free(o.guid);
+    free(o.unixctl_path);
+    service_stop();
+    ovsrcu_exit();
+    return 0;
+}
+
+/* Adds 'n' to the last 32 bits of 'ip'. */
+static void
+increment_ip(struct in6_addr *ip, uint32_t n)
+{
+    ovs_be32 x;
+
+    memcpy(&x, &ip->s6_addr[12], sizeof x);
+    x = htonl(ntohl(x) + n);
+    memcpy(&ip->s6_addr[12], &x, sizeof x);
+}
+
+/* Parses 's', ADDR[/LEN], into '*ip'. */
+static bool
+parse_host_ip(const char *s, struct host_ip *ip)
+{
+    unsigned int plen;
+    ovs_be32 ipv4;
+    char *error;
+
+    error = ip_parse_cidr(s, &ipv4, &plen);
+    if (!error) {
+        if (!ipv4 || ip_is_multicast(ipv4)) {
+            return false;
+        }
+        in6_addr_set_mapped_ipv4(&ip->addr, ipv4);
+    } else {
+        free(error);
+        error = ipv6_parse_cidr(s, &ip->addr, &plen);
+        if (error) {
+            free(error);
+            return false;
+        }
+        if (!ipv6_addr_is_set(&ip->addr)
+            || ipv6_addr_is_multicast(&ip->addr)
+            || IN6_IS_ADDR_V4MAPPED(&ip->addr)) {
+            return false;
+        }
+    }
+    ip->plen = plen;
+    return true;
+}
+
+/* Turns the addresses as given into those of the configuration. */
+static void
+parse_ips(struct options *o)
+{
+    struct host_station_config *c = &o->config;
+
+    c->ips = xmalloc(MAX(o->ips.n * o->n_stations, 1) * sizeof *c->ips);
+    for (size_t i = 0; i < o->ips.n; i++) {
+        struct host_ip ip;
+
+        if (!parse_host_ip(o->ips.names[i], &ip)) {
+            ovs_fatal(0, "%s: not an IPv4 or IPv6 address with prefix length "
+                      "(like 10.0.0.1/24) that a station can have",
+                      o->ips.names[i]);
+        }
+        for (unsigned int j = 0; j < o->n_stations; j++) {
+            c->ips[c->n_ips] = ip;
+            increment_ip(&c->ips[c->n_ips++].addr, j);
+        }
+    }
+}
+
+/* Parses the number 's' of 'option', between 'min' and 'max'. */
+static unsigned int
+parse_number(const char *option, const char *s, unsigned int min,
+             unsigned int max)
+{
+    unsigned int value;
+
+    if (!str_to_uint(s, 0, &value) || value < min || value > max) {
+        ovs_fatal(0, "--%s=%s: must be a number between %u and %u", option, s,
+                  min, max);
+    }
+    return value;
+}
+
+static void
+parse_gateway(struct options *o, const char *s)
+{
+    struct in6_addr ip6;
+    ovs_be32 ip;
+
+    if (ip_parse(s, &ip) && ip && !ip_is_multicast(ip)) {
+        in6_addr_set_mapped_ipv4(&o->config.gateway4, ip);
+    } else if (ipv6_parse(s, &ip6) && ipv6_addr_is_set(&ip6)
+               && !ipv6_addr_is_multicast(&ip6)) {
+        o->config.gateway6 = ip6;
+    } else {
+        ovs_fatal(0, "--gateway=%s: not an IPv4 or IPv6 address of a router",
+                  s);
+    }
+}
+
+static void
+parse_guid(struct options *o, const char *s)
+{
+    const char *digits = !strncasecmp(s, "0x", 2) ? s + 2 : s;
+
+    if (strlen(digits) != 16
+        || strspn(digits, "0123456789abcdefABCDEF") != 16
+        || strspn(digits, "0") == 16) {
+        ovs_fatal(0, "--guid=%s: must be 16 hexadecimal digits, not all 0", s);
+    }
+    free(o->guid);
+    o->guid = xasprintf("0x%s", digits);
+}
+
+/* Checks that what was given goes together. */
+static void
+check_options(struct options *o)
+{
+    struct host_station_config *c = &o->config;
+
+    if (!c->hca.device) {
+        ovs_fatal(0, "--device is missing; use --help for usage");
+    }
+    if (o->guid && strncmp(c->hca.device, "soft:", 5)) {
+        ovs_fatal(0, "--guid=%s: only a software HCA takes a GUID, and "
+                  "--device=%s is none", o->guid, c->hca.device);
+    }
+    if (o->n_stations > 1 && !o->ips.n) {
+        ovs_fatal(0, "--stations=%u: needs an address to count from",
+                  o->n_stations);
+    }
+    c->hca.n_ids = o->n_stations;
+    parse_ips(o);
+    set_soft_guid(o);
+}
+
+static void
+parse_options(int argc, char *argv[], struct options *o)
+{
+    enum {
+        OPT_DEVICE = UCHAR_MAX + 1,
+        OPT_PORT,
+        OPT_PKEY,
+        OPT_TUN,
+        OPT_ADDRESS,
+        OPT_GATEWAY,
+        OPT_MTU,
+        OPT_GUID,
+        OPT_STATIONS,
+        OPT_UNIXCTL,
+        VLOG_OPTION_ENUMS,
+        DAEMON_OPTION_ENUMS,
+    };
+    static const struct option long_options[] = {
+        {"device", required_argument, NULL, OPT_DEVICE},
+        {"port", required_argument, NULL, OPT_PORT},
+        {"pkey", required_argument, NULL, OPT_PKEY},
+        {"tun", required_argument, NULL, OPT_TUN},
+        {"address", required_argument, NULL, OPT_ADDRESS},
+        {"gateway", required_argument, NULL, OPT_GATEWAY},
+        {"mtu", required_argument, NULL, OPT_MTU},
+        {"guid", required_argument, NULL, OPT_GUID},
+        {"stations", required_argument, NULL, OPT_STATIONS},
+        {"unixctl", required_argument, NULL, OPT_UNIXCTL},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},
+        VLOG_LONG_OPTIONS,
+        DAEMON_LONG_OPTIONS,
+        {NULL, 0, NULL, 0},
+    };
+    char *short_options = ovs_cmdl_long_options_to_short_options(long_options);
+    struct host_station_config *c = &o->config;
+
+    memset(o, 0, sizeof *o);
+    svec_init(&o->ips);
+    o->n_stations = 1;
+    c->hca.port = 1;
+    c->hca.pkey = IB_PKEY_DEFAULT;
+    c->tun = "ib0";
+
+    for (;;) {
+        int opt = getopt_long(argc, argv, short_options, long_options, NULL);
+
+        if (opt == -1) {
+            break;
+        }
+        switch (opt) {
+        case OPT_DEVICE:
+            c->hca.device = optarg;
+            break;
+        case OPT_PORT:
+            c->hca.port = parse_number("port", optarg, 1, 255);
+            break;
+        case OPT_PKEY:
+            c->hca.pkey = parse_number("pkey", optarg, 1, 0xffff);
+            if (!(c->hca.pkey & IB_PKEY_MASK)) {
+                ovs_fatal(0, "--pkey=%s: 0 and 0x8000 are no partitions",
+                          optarg);
+            }
+            break;
+        case OPT_TUN:
+            c->tun = optarg;
+            break;
+        case OPT_ADDRESS:
+            svec_add(&o->ips, optarg);
+            break;
+        case OPT_GATEWAY:
+            parse_gateway(o, optarg);
+            break;
+        case OPT_MTU:
+            c->mtu = parse_number("mtu", optarg, MIN_MTU,
+                                  4096 - IPOIB_HEADER_LEN);
+            break;
+        case OPT_GUID:
+            parse_guid(o, optarg);
+            break;
+        case OPT_STATIONS:
+            o->n_stations = parse_number("stations", optarg, 1, MAX_STATIONS);
+            break;
+        case OPT_UNIXCTL:
+            o->unixctl_path = xstrdup(optarg);
+            break;
+        case 'h':
+            usage();
+        case 'V':
+            ovs_print_version(0, 0);
+            exit(EXIT_SUCCESS);
+        VLOG_OPTION_HANDLERS
+        DAEMON_OPTION_HANDLERS
+        case '?':
+            exit(EXIT_FAILURE);
+        default:
+            abort();
+        }
+    }
+    free(short_options);
+    for (int i = optind; i < argc; i++) {
+        svec_add(&o->ips, argv[i]);
+    }
+    check_options(o);
+}
+
+static void
+usage(void)
+{
+    printf("%s: software IPoIB station\n"
+           "usage: %s --device=DEVICE [OPTIONS] [ADDRESS/LEN]...\n"
+           "\nJoins an InfiniBand fabric and gives this network namespace a "
+           "TUN device.\n"
+           "\nStation options:\n"
+           "  --device=DEVICE        soft:unix:PATH, soft:udp:ADDR:PORT, or a "
+           "device of\n"
+           "                         libibverbs\n"
+           "  --port=NUMBER          port of the device (default: 1)\n"
+           "  --pkey=P_KEY           partition (default: 0xffff)\n"
+           "  --guid=GUID            port GUID of a software HCA\n"
+           "  --tun=NAME             TUN device to make (default: ib0)\n"
+           "  --address=ADDRESS/LEN  address of the TUN device, as are the "
+           "arguments\n"
+           "  --gateway=ADDRESS      next hop for what is on no subnet\n"
+           "  --mtu=MTU              at most this (default: as the fabric "
+           "allows)\n"
+           "  --stations=N           plays N stations, with consecutive "
+           "addresses\n",
+           program_name, program_name);
+    daemon_usage();
+    vlog_usage();
+    printf("\nOther options:\n"
+           "  --unixctl=SOCKET       override default control socket name\n"
+           "  -h, --help             display this help message\n"
+           "  -V, --version          display version information\n");
+    exit(EXIT_SUCCESS);
+}
