@@ -35,6 +35,8 @@ TESTSUITE_AT = \
 SYSTEM_TESTSUITE_AT = \
 	tests/system-testsuite.at \
 	tests/ipoib-macros.at \
+	tests/system-ipoib-host.at \
+	tests/system-ipoib-macros.at \
 	tests/system-ipoib-vswitchd.at
 
 EXTRA_DIST += \
