@@ -4,6 +4,8 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-compat.h \
 	lib/ipoib-control.c \
 	lib/ipoib-control.h \
+	lib/ipoib-dev.c \
+	lib/ipoib-dev.h \
 	lib/ipoib-hca.c \
 	lib/ipoib-hca.h \
 	lib/ipoib-host.c \
@@ -52,13 +54,19 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-soft-srq.c \
 	lib/ipoib-soft.c \
 	lib/ipoib-soft.h \
+	lib/ipoib-state.c \
+	lib/ipoib-state.h \
 	lib/ipoib-stats.h \
 	lib/ipoib-table.c \
 	lib/ipoib-table.h \
 	lib/ipoib-tx.c \
 	lib/ipoib-tx.h \
+	lib/ipoib-unixctl.c \
+	lib/ipoib-unixctl.h \
 	lib/ipoib-verbs-hw.c \
 	lib/ipoib-verbs.c \
 	lib/ipoib-verbs.h \
 	lib/ipoib-wire.c \
-	lib/ipoib-wire.h
+	lib/ipoib-wire.h \
+	lib/netdev-ipoib.c \
+	lib/netdev-ipoib.h

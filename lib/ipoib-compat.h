@@ -214,6 +214,27 @@ ipoib_reply_json(struct unixctl_conn *conn, struct json *json)
 #define IPOIB_DAEMONIZE_START() daemonize_start(true)
 #endif
 
+/* JSON arrays, whose inside differs. */
+static inline size_t
+ipoib_json_array_size(const struct json *json)
+{
+#ifdef HAVE_JSON_ARRAY_AT
+    return json_array_size(json);
+#else
+    return json_array(json)->n;
+#endif
+}
+
+static inline const struct json *
+ipoib_json_array_at(const struct json *json, size_t i)
+{
+#ifdef HAVE_JSON_ARRAY_AT
+    return json_array_at(json, i);
+#else
+    return json_array(json)->elems[i];
+#endif
+}
+
 /* Neighbour discovery. */
 
 /* Composes a multicast neighbour solicitation for 'target' in 'pkt'. */

@@ -305,6 +305,7 @@ hostqp_free(struct ipoib_hostqps *hqs, struct hostqp *hq)
     int error;
 
     ipoib_table_remove(hqs->shared->own_qpns, hq->qp->qp_num);
+    ipoib_ctlq_forget(hqs->ctlq, hq->qp->qp_num);
     hmap_remove(&hqs->by_qpn, &hq->node);
     error = hqs->shared->verbs->destroy_qp(hq->qp);
     if (error) {
@@ -341,6 +342,7 @@ hostqp_rest(struct ipoib_hostqps *hqs, struct hostqp *hq, long long int now)
     struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
 
     hqs->shared->verbs->modify_qp(hq->qp, &attr, IBV_QP_STATE);
+    ipoib_ctlq_forget(hqs->ctlq, hq->qp->qp_num);
     ovs_list_remove(&hq->list_node);
     hqs->n_draining--;
     hq->state = HOSTQP_RESTING;
@@ -408,8 +410,12 @@ ipoib_hostqps_update(struct ipoib_hostqps *hqs,
         if (hq->state != HOSTQP_READY && hq->state != HOSTQP_IN_USE) {
             continue;
         }
-        error = restart ? ipoib_verbs_ud_restart(verbs, hq->qp, ud)
-                        : verbs->modify_qp(hq->qp, &attr, IBV_QP_QKEY);
+        if (restart) {
+            error = ipoib_verbs_ud_restart(verbs, hq->qp, ud);
+            ipoib_ctlq_forget(hqs->ctlq, hq->qp->qp_num);
+        } else {
+            error = verbs->modify_qp(hq->qp, &attr, IBV_QP_QKEY);
+        }
         if (error) {
             VLOG_WARN("cannot change a queue pair (%s)", ovs_strerror(error));
         }
@@ -433,6 +439,22 @@ ipoib_hostqps_event(struct ipoib_hostqps *hqs, enum ibv_event_type type,
         VLOG_WARN_RL(&rl, "queue pair 0x%06x of a host has failed, starting "
                      "it again", qpn);
         ipoib_verbs_ud_restart(hqs->shared->verbs, hq->qp, &hqs->ud);
+        ipoib_ctlq_forget(hqs->ctlq, qpn);
+    }
+}
+
+void
+ipoib_hostqps_resume(struct ipoib_hostqps *hqs, uint32_t qpn)
+{
+    struct ibv_qp *qp = ipoib_hostqps_find(hqs, qpn);
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_RTS,
+        .cur_qp_state = IBV_QPS_SQE,
+    };
+
+    if (qp && hqs->shared->verbs->modify_qp(qp, &attr, IBV_QP_STATE
+                                                       | IBV_QP_CUR_STATE)) {
+        VLOG_DBG("queue pair 0x%06x was not in SQE", qpn);
     }
 }
 

@@ -66,6 +66,8 @@ void ipoib_hostqps_clear(struct ipoib_hostqps *);
  * queues, or NULL. */
 struct ibv_qp *ipoib_hostqps_find(const struct ipoib_hostqps *, uint32_t qpn);
 
+/* A send on QP 'qpn' has failed, which took it to SQE: back to RTS. */
+void ipoib_hostqps_resume(struct ipoib_hostqps *, uint32_t qpn);
 void ipoib_hostqps_event(struct ipoib_hostqps *, enum ibv_event_type,
                          uint32_t qpn);
 void ipoib_hostqps_run(struct ipoib_hostqps *, long long int now);

@@ -128,6 +128,10 @@ ctlq_error(void *part_, uint32_t qpn, enum ibv_wc_status status)
     static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(1, 5);
 
     ipoib_count(&part->tx_stats.drop_error, 1);
+    if (status == IBV_WC_WR_FLUSH_ERR) {
+        return;
+    }
+    ipoib_hostqps_resume(part->hostqps, qpn);
     VLOG_INFO_RL(&rl, "%s: a packet from queue pair 0x%06x was not sent "
                  "(completion status %d)", part->name, qpn, status);
 }
@@ -243,6 +247,14 @@ neigh_unlink(struct ipoib_partition *part, struct ipoib_neigh *neigh)
         free(link);
         neigh->path = NULL;
     }
+}
+
+const struct ipoib_path *
+ipoib_partition_neigh_path(const struct ipoib_neigh *neigh)
+{
+    const struct neigh_link *link = neigh->path;
+
+    return link ? link->path : NULL;
 }
 
 void
@@ -448,8 +460,11 @@ partition_update_state(struct ipoib_partition *part)
 
     bcast = ipoib_mcast_broadcast(part->shared.mcast);
     atomic_read_relaxed(&part->shared.mtu, &old_mtu);
-    mtu = bcast && bcast->mtu ? ib_mtu_bytes(bcast->mtu) - IPOIB_HEADER_LEN
-                              : old_mtu;
+    if (bcast && bcast->mtu) {
+        part->group_mtu = ib_mtu_bytes(bcast->mtu) - IPOIB_HEADER_LEN;
+    }
+    mtu = part->mtu_limit ? MIN(part->mtu_limit, part->group_mtu)
+                          : part->group_mtu;
     atomic_read_relaxed(&part->shared.up, &was_up);
     up = ipoib_partition_is_up(part, &reason);
     if (mtu != old_mtu) {
@@ -677,10 +692,14 @@ partition_restart_qps(struct ipoib_partition *part)
     const struct ipoib_verbs *verbs = part->hca->verbs;
 
     for (unsigned int i = 0; i < part->n_rxq; i++) {
-        ipoib_verbs_ud_restart(verbs, part->rxqs[i]->base_qp, &part->ud);
+        struct ibv_qp *qp = part->rxqs[i]->base_qp;
+
+        ipoib_verbs_ud_restart(verbs, qp, &part->ud);
+        ipoib_ctlq_forget(part->ctlq, qp->qp_num);
     }
+    /* Transmit queues are restarted when the data path leaves them alone. */
     for (unsigned int i = 0; i < part->n_txq; i++) {
-        ipoib_verbs_ud_restart(verbs, part->txqs[i]->qp, &part->ud);
+        ipoib_txq_stop(part->txqs[i]);
     }
     ipoib_hostqps_update(part->hostqps, &part->ud, true);
 }
@@ -789,6 +808,50 @@ partition_run_aging(struct ipoib_partition *part, long long int now)
     }
 }
 
+static uint32_t
+txq_state(const struct ipoib_txq *txq)
+{
+    uint32_t state;
+
+    atomic_read_relaxed(&CONST_CAST(struct ipoib_txq *, txq)->state, &state);
+    return state;
+}
+
+/* Restarts transmit queues that stand still. */
+static void
+partition_run_txqs(struct ipoib_partition *part)
+{
+    for (unsigned int i = 0; i < part->n_txq; i++) {
+        struct ipoib_txq *txq = part->txqs[i];
+        uint32_t state = txq_state(txq);
+        int error;
+
+        if (state == IPOIB_TXQ_RUNNING || state == IPOIB_TXQ_RESTARTED
+            || !ipoib_txq_is_still(txq)) {
+            continue;
+        }
+        error = ipoib_txq_restart(txq, &part->ud);
+        if (error) {
+            static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(1, 5);
+
+            VLOG_WARN_RL(&rl, "%s: cannot restart transmit queue %u (%s)",
+                         part->name, i, ovs_strerror(error));
+        }
+    }
+}
+
+static void
+partition_wait_txqs(const struct ipoib_partition *part)
+{
+    for (unsigned int i = 0; i < part->n_txq; i++) {
+        uint32_t state = txq_state(part->txqs[i]);
+
+        if (state != IPOIB_TXQ_RUNNING && state != IPOIB_TXQ_RESTARTED) {
+            poll_timer_wait(10);
+        }
+    }
+}
+
 static bool
 partition_run(struct ipoib_hca_client *client, long long int now)
 {
@@ -796,6 +859,7 @@ partition_run(struct ipoib_hca_client *client, long long int now)
     bool more;
 
     ipoib_ctlq_run(part->ctlq, ctlq_error, part);
+    partition_run_txqs(part);
     more = partition_run_rings(part, now);
     ipoib_snoop_run(part->snoop, now);
     ipoib_mcast_run(part->shared.mcast, now);
@@ -811,6 +875,7 @@ partition_wait(struct ipoib_hca_client *client)
 {
     struct ipoib_partition *part = partition_of_client(client);
 
+    partition_wait_txqs(part);
     ipoib_snoop_wait(part->snoop);
     ipoib_mcast_wait(part->shared.mcast);
     ipoib_path_table_wait(part->paths);
@@ -856,6 +921,7 @@ partition_destroy_txqs(struct ipoib_partition *part, unsigned int keep)
     while (part->n_txq > keep) {
         struct ipoib_txq *txq = part->txqs[--part->n_txq];
 
+        ipoib_tx_stats_add(&part->tx_stats, &txq->stats);
         ipoib_table_remove(part->shared.own_qpns, txq->qp->qp_num);
         ipoib_txq_destroy(txq);
     }
@@ -908,7 +974,9 @@ partition_destroy_rxqs(struct ipoib_partition *part)
     while (part->n_rxq) {
         struct ipoib_rxq *rxq = part->rxqs[--part->n_rxq];
 
+        ipoib_rx_stats_add(&part->rx_stats, &rxq->stats);
         ipoib_table_remove(part->shared.own_qpns, rxq->base_qp->qp_num);
+        ipoib_ctlq_forget(part->ctlq, rxq->base_qp->qp_num);
         ipoib_rxq_destroy(rxq);
     }
     free(part->rxqs);
@@ -1103,6 +1171,7 @@ ipoib_partition_create(struct ipoib_hca_port *port, uint16_t pkey,
         .port = port->num,
         .pkey_index = MAX(part->pkey_index, 0),
     };
+    part->group_mtu = IPOIB_MTU_DEFAULT;
     ovs_list_init(&part->announce);
     part->ctlq = ipoib_ctlq_create(hca->verbs, hca->ctx, hca->pd, CTLQ_SLOTS,
                                    ib_mtu_bytes(port->attr.max_mtu));
@@ -1182,6 +1251,13 @@ ipoib_partition_is_up(const struct ipoib_partition *part, const char **reason)
         *reason = "the broadcast group is not joined";
     }
     return !*reason;
+}
+
+void
+ipoib_partition_limit_mtu(struct ipoib_partition *part, int limit)
+{
+    part->mtu_limit = limit;
+    partition_update_state(part);
 }
 
 int

@@ -83,6 +83,8 @@ struct ipoib_partition {
     struct ipoib_rx_stats rx_stats;
     struct ipoib_tx_stats tx_stats;
 
+    int group_mtu;              /* IP packets that the broadcast group takes. */
+    int mtu_limit;              /* 0, or what the user wants at most. */
     long long int next_age;     /* Next slice of aging. */
     struct ovs_list announce;   /* Of struct ipoib_announcement. */
     long long int next_announce;
@@ -108,8 +110,10 @@ int ipoib_partition_configure(struct ipoib_partition *,
  * string, why not. */
 bool ipoib_partition_is_up(const struct ipoib_partition *,
                            const char **reason);
-/* Largest IP packet. */
+/* Largest IP packet: what the broadcast group takes, or less if a limit was
+ * set (0: none). */
 int ipoib_partition_mtu(const struct ipoib_partition *);
+void ipoib_partition_limit_mtu(struct ipoib_partition *, int limit);
 
 /* For the control code: see ipoib-control.c. */
 
@@ -129,6 +133,9 @@ void ipoib_partition_send_neigh(struct ipoib_partition *, uint32_t sqpn,
                                 struct ipoib_neigh *, struct dp_packet *);
 void ipoib_partition_send_group(struct ipoib_partition *, uint32_t sqpn,
                                 const struct ib_gid *mgid, struct dp_packet *);
+/* The path of 'neigh', or NULL if nothing was sent to it. */
+const struct ipoib_path *
+ipoib_partition_neigh_path(const struct ipoib_neigh *neigh);
 /* Delivers 'frame' (taken) into the bridge by receive queue 'rxq'. */
 void ipoib_partition_deliver(struct ipoib_partition *, unsigned int rxq,
                              struct dp_packet *frame);

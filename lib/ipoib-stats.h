@@ -115,4 +115,23 @@ ipoib_counter_read(const atomic_uint64_t *counter)
     return value;
 }
 
+/* Adds the counters of 'b' to 'a', which is the caller's own. */
+static inline void
+ipoib_rx_stats_add(struct ipoib_rx_stats *a, const struct ipoib_rx_stats *b)
+{
+#define COUNTER(MEMBER, NAME, HELP) \
+    ipoib_count(&a->MEMBER, ipoib_counter_read(&b->MEMBER));
+    IPOIB_RX_COUNTERS
+#undef COUNTER
+}
+
+static inline void
+ipoib_tx_stats_add(struct ipoib_tx_stats *a, const struct ipoib_tx_stats *b)
+{
+#define COUNTER(MEMBER, NAME, HELP) \
+    ipoib_count(&a->MEMBER, ipoib_counter_read(&b->MEMBER));
+    IPOIB_TX_COUNTERS
+#undef COUNTER
+}
+
 #endif /* ipoib-stats.h */

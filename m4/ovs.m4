@@ -254,5 +254,8 @@ see config.log])])
    IPOIB_OVS_COMPILE([whether daemonize_start() takes hardware access],
      [HAVE_DAEMONIZE_START_HW], [daemon.h],
      [daemonize_start(true, true);])
+   IPOIB_OVS_COMPILE([whether Open vSwitch has json_array_at()],
+     [HAVE_JSON_ARRAY_AT], [openvswitch/json.h],
+     [(void) &json_array_at;])
    CPPFLAGS=$ipoib_save_CPPFLAGS
    CFLAGS=$ipoib_save_CFLAGS])

@@ -1,0 +1,632 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <config.h>
+#include "ipoib-unixctl.h"
+
+#include <inttypes.h>
+#include "ipoib-compat.h"
+#include "ipoib-dev.h"
+#include "ipoib-pool.h"
+#include "openvswitch/dynamic-string.h"
+#include "openvswitch/json.h"
+#include "openvswitch/shash.h"
+#include "timeval.h"
+#include "unixctl.h"
+#include "util.h"
+
+/* Each command makes an array of flat JSON objects; text is made of that. */
+
+/* Rows of a table that are shown at most. */
+#define MAX_ROWS 65536
+
+struct column {
+    const char *title;          /* In text. */
+    const char *key;            /* In JSON. */
+};
+
+/* What a command is made of. */
+struct show {
+    /* Adds the objects of 'dev' to the array 'rows'. */
+    void (*add)(struct ipoib_dev *dev, struct json *rows);
+    /* Columns of the text, ended by a null title; NULL: a block of lines
+     * "key: value" for each object. */
+    const struct column *columns;
+};
+
+
+/* JSON. */
+
+static void
+put_int(struct json *json, const char *key, long long int value)
+{
+    json_object_put(json, key, json_integer_create(value));
+}
+
+static void
+put_mac(struct json *json, const char *key, struct eth_addr mac)
+{
+    json_object_put_format(json, key, ETH_ADDR_FMT, ETH_ADDR_ARGS(mac));
+}
+
+static void
+put_gid(struct json *json, const char *key, const struct ib_gid *gid)
+{
+    struct ds s = DS_EMPTY_INITIALIZER;
+
+    ib_gid_format(gid, &s);
+    json_object_put_string(json, key, ds_cstr(&s));
+    ds_destroy(&s);
+}
+
+static void
+put_addr(struct json *json, const char *key, const struct ipoib_addr *addr)
+{
+    struct ds s = DS_EMPTY_INITIALIZER;
+
+    ipoib_addr_format(addr, &s);
+    json_object_put_string(json, key, ds_cstr(&s));
+    ds_destroy(&s);
+}
+
+static void
+add_ip(struct json *array, const struct in6_addr *ip)
+{
+    struct ds s = DS_EMPTY_INITIALIZER;
+
+    ipv6_format_mapped(ip, &s);
+    json_array_add(array, json_string_create(ds_cstr(&s)));
+    ds_destroy(&s);
+}
+
+/* Seconds since 'when', a time_msec(). */
+static long long int
+age(long long int when)
+{
+    return (time_msec() - when) / 1000;
+}
+
+
+/* Text. */
+
+/* Appends the value 'json', the elements of an array separated by spaces. */
+static void
+format_value(const struct json *json, struct ds *s)
+{
+    if (!json || json->type == JSON_NULL) {
+        ds_put_char(s, '-');
+    } else if (json->type == JSON_STRING) {
+        ds_put_cstr(s, json_string(json));
+    } else if (json->type == JSON_ARRAY) {
+        for (size_t i = 0; i < ipoib_json_array_size(json); i++) {
+            ds_put_cstr(s, i ? " " : "");
+            format_value(ipoib_json_array_at(json, i), s);
+        }
+        if (!ipoib_json_array_size(json)) {
+            ds_put_char(s, '-');
+        }
+    } else if (json->type == JSON_TRUE || json->type == JSON_FALSE) {
+        ds_put_cstr(s, json->type == JSON_TRUE ? "yes" : "no");
+    } else {
+        json_to_ds(json, 0, s);
+    }
+}
+
+static const struct json *
+cell(const struct json *row, const struct column *column)
+{
+    return shash_find_data(json_object(row), column->key);
+}
+
+static size_t
+column_width(const struct json *rows, const struct column *column)
+{
+    size_t width = strlen(column->title);
+    struct ds s = DS_EMPTY_INITIALIZER;
+
+    for (size_t i = 0; i < ipoib_json_array_size(rows); i++) {
+        ds_clear(&s);
+        format_value(cell(ipoib_json_array_at(rows, i), column), &s);
+        width = MAX(width, s.length);
+    }
+    ds_destroy(&s);
+    return width;
+}
+
+static void
+put_padded(struct ds *out, const char *text, size_t width, bool last)
+{
+    if (last) {
+        ds_put_format(out, "%s\n", text);
+    } else {
+        ds_put_format(out, "%-*s  ", (int) width, text);
+    }
+}
+
+/* Appends 'rows' as a table, the columns aligned. */
+static void
+format_table(const struct json *rows, const struct column *columns,
+             struct ds *out)
+{
+    struct ds s = DS_EMPTY_INITIALIZER;
+    size_t width[16];
+
+    for (size_t i = 0; columns[i].title; i++) {
+        ovs_assert(i < ARRAY_SIZE(width));
+        width[i] = column_width(rows, &columns[i]);
+        put_padded(out, columns[i].title, width[i], !columns[i + 1].title);
+    }
+    for (size_t row = 0; row < ipoib_json_array_size(rows); row++) {
+        for (size_t i = 0; columns[i].title; i++) {
+            ds_clear(&s);
+            format_value(cell(ipoib_json_array_at(rows, row), &columns[i]),
+                         &s);
+            put_padded(out, ds_cstr(&s), width[i], !columns[i + 1].title);
+        }
+    }
+    ds_destroy(&s);
+}
+
+/* Appends each of 'rows' as a block of lines. */
+static void
+format_blocks(const struct json *rows, struct ds *out)
+{
+    for (size_t row = 0; row < ipoib_json_array_size(rows); row++) {
+        const struct json *json = ipoib_json_array_at(rows, row);
+        const struct shash_node **nodes = shash_sort(json_object(json));
+
+        ds_put_cstr(out, row ? "\n" : "");
+        for (size_t i = 0; i < shash_count(json_object(json)); i++) {
+            ds_put_format(out, "%s: ", nodes[i]->name);
+            format_value(nodes[i]->data, out);
+            ds_put_char(out, '\n');
+        }
+        free(nodes);
+    }
+}
+
+
+/* ipoib/show. */
+
+static void
+port_add(struct ipoib_dev *dev, struct json *rows)
+{
+    const struct ipoib_partition *part = dev->part;
+    const struct ipoib_hca_port *port = dev->port;
+    struct json *json = json_object_create();
+    struct ipoib_hostqp_stats qps;
+    const char *reason;
+
+    ipoib_hostqps_get_stats(part->hostqps, &qps);
+    json_object_put_string(json, "port", dev->name);
+    json_object_put_string(json, "device", dev->device);
+    put_int(json, "device-port", dev->port_num);
+    json_object_put_string(json, "state",
+                           ipoib_partition_is_up(part, &reason)
+                           ? "up" : "down");
+    json_object_put_string(json, "reason", reason ? reason : "-");
+    json_object_put_string(json, "port-state",
+                           ipoib_port_state_to_string(port->attr.state));
+    put_int(json, "lid", port->attr.lid);
+    put_int(json, "lmc", port->attr.lmc);
+    put_int(json, "sm-lid", port->attr.sm_lid);
+    put_gid(json, "gid", &port->gid);
+    json_object_put_format(json, "guid", "0x%016"PRIx64, port->guid);
+    json_object_put_format(json, "pkey", "0x%04x", part->pkey);
+    json_object_put_format(json, "partition", "0x%04x",
+                           part->pkey & IB_PKEY_MASK);
+    put_int(json, "pkey-index", part->pkey_index);
+    json_object_put_format(json, "qkey", "0x%08x", part->ud.qkey);
+    put_mac(json, "mac", part->shared.mac);
+    if (part->n_rxq) {
+        struct ipoib_addr addr
+            = ipoib_addr_make(part->rxqs[0]->base_qp->qp_num, &port->gid);
+
+        put_addr(json, "address", &addr);
+    }
+    put_int(json, "mtu", ipoib_partition_mtu(part));
+    put_int(json, "rx-queues", part->n_rxq);
+    put_int(json, "tx-queues", part->n_txq);
+    put_int(json, "hosts", ipoib_host_table_count(part->shared.hosts));
+    put_int(json, "hosts-sharing-a-qp", qps.n_sharing);
+    put_int(json, "host-qps-in-use", qps.n_in_use);
+    put_int(json, "host-qps-ready", qps.n_ready);
+    put_int(json, "host-qps-retired", qps.n_draining + qps.n_resting);
+    put_int(json, "neighbours", ipoib_neigh_table_count(part->shared.neighs));
+    json_object_put_string(json, "proxy",
+                           part->config.proxy_reply ? "reply" : "forward");
+    json_array_add(rows, json);
+}
+
+static const struct show show_port = { .add = port_add };
+
+
+/* ipoib/neigh/show. */
+
+struct row_aux {
+    struct ipoib_dev *dev;
+    struct json *rows;
+};
+
+static void
+neigh_add_row(struct ipoib_neigh *neigh, void *aux_)
+{
+    const struct row_aux *aux = aux_;
+    const struct ipoib_partition *part = aux->dev->part;
+    struct json *json = json_object_create();
+    struct json *ips = json_array_create_empty();
+    struct json *aliases = json_array_create_empty();
+    struct ipoib_neigh_alias *alias;
+    struct ipoib_neigh_ip *nip;
+    const struct ipoib_path *path;
+
+    LIST_FOR_EACH (nip, node, &neigh->ips) {
+        add_ip(ips, &nip->ip);
+    }
+    LIST_FOR_EACH (alias, node, &neigh->aliases) {
+        json_array_add(aliases, json_string_create_nocopy(
+            xasprintf(ETH_ADDR_FMT, ETH_ADDR_ARGS(alias->mac))));
+    }
+    path = ipoib_partition_neigh_path(neigh);
+    json_object_put_string(json, "port", aux->dev->name);
+    put_addr(json, "address", &neigh->addr);
+    put_mac(json, "mac", neigh->mac);
+    json_object_put(json, "aliases", aliases);
+    json_object_put(json, "ips", ips);
+    put_int(json, "qpn", ipoib_addr_qpn(&neigh->addr));
+    put_int(json, "lid", path && path->ah ? path->dlid : neigh->lid);
+    json_object_put_string(json, "path",
+                           path ? ipoib_path_state_to_string(path->state)
+                           : "none");
+    json_object_put(json, "router", json_boolean_create(neigh->is_router));
+    put_int(json, "waiting", neigh->n_wait);
+    put_int(json, "confirmed", age(neigh->confirmed));
+    put_int(json, "used",
+            age(MAX(ipoib_neigh_used(part->shared.neighs, neigh),
+                    neigh->created)));
+    json_array_add(aux->rows, json);
+}
+
+static void
+neigh_add(struct ipoib_dev *dev, struct json *rows)
+{
+    struct row_aux aux = { dev, rows };
+    size_t pos = 0;
+
+    ipoib_neigh_walk(dev->part->shared.neighs, &pos, MAX_ROWS, neigh_add_row,
+                     &aux);
+}
+
+static const struct column neigh_columns[] = {
+    { "port", "port" }, { "address", "address" }, { "stand-in MAC", "mac" },
+    { "LID", "lid" }, { "path", "path" }, { "confirmed", "confirmed" },
+    { "used", "used" }, { "IP", "ips" }, { NULL, NULL },
+};
+static const struct show show_neigh = { neigh_add, neigh_columns };
+
+
+/* ipoib/host/show. */
+
+static void
+host_add_row(struct ipoib_host *host, void *aux_)
+{
+    const struct row_aux *aux = aux_;
+    struct json *json = json_object_create();
+    struct json *ips = json_array_create_empty();
+    struct ipoib_host_ip *hip;
+
+    LIST_FOR_EACH (hip, node, &host->ips) {
+        add_ip(ips, &hip->ip);
+    }
+    json_object_put_string(json, "port", aux->dev->name);
+    put_mac(json, "mac", host->mac);
+    put_int(json, "vlan", host->vlan);
+    json_object_put_format(json, "qpn", "0x%06x", host->qpn);
+    json_object_put(json, "shared-qp", json_boolean_create(host->shares_qp));
+    put_int(json, "rx-queue", host->rxq);
+    json_object_put(json, "router", json_boolean_create(host->is_router));
+    put_int(json, "heard", age(host->heard));
+    json_object_put(json, "ips", ips);
+    json_array_add(aux->rows, json);
+}
+
+static void
+host_add(struct ipoib_dev *dev, struct json *rows)
+{
+    struct row_aux aux = { dev, rows };
+    size_t pos = 0;
+
+    ipoib_host_walk(dev->part->shared.hosts, &pos, MAX_ROWS, host_add_row,
+                    &aux);
+}
+
+static const struct column host_columns[] = {
+    { "port", "port" }, { "MAC", "mac" }, { "QPN", "qpn" },
+    { "shared", "shared-qp" }, { "queue", "rx-queue" },
+    { "router", "router" }, { "heard", "heard" }, { "IP", "ips" },
+    { NULL, NULL },
+};
+static const struct show show_host = { host_add, host_columns };
+
+
+/* ipoib/path/show. */
+
+static void
+path_add_row(const struct ipoib_path *path, void *aux_)
+{
+    const struct row_aux *aux = aux_;
+    struct json *json = json_object_create();
+
+    json_object_put_string(json, "port", aux->dev->name);
+    put_gid(json, "gid", &path->dgid);
+    json_object_put_string(json, "state",
+                           ipoib_path_state_to_string(path->state));
+    put_int(json, "lid", path->ah ? path->dlid : 0);
+    put_int(json, "sl", path->sl);
+    put_int(json, "mtu", ib_mtu_bytes(path->mtu));
+    put_int(json, "rate", path->rate);
+    put_int(json, "neighbours", path->n_users);
+    json_object_put(json, "stale", json_boolean_create(path->stale));
+    json_object_put_string(json, "sa-status",
+                           ib_sa_status_to_string(path->last_status));
+    json_array_add(aux->rows, json);
+}
+
+static void
+path_add(struct ipoib_dev *dev, struct json *rows)
+{
+    struct row_aux aux = { dev, rows };
+
+    ipoib_path_for_each(dev->part->paths, path_add_row, &aux);
+}
+
+static const struct column path_columns[] = {
+    { "port", "port" }, { "GID", "gid" }, { "state", "state" },
+    { "LID", "lid" }, { "SL", "sl" }, { "MTU", "mtu" }, { "rate", "rate" },
+    { "neighbours", "neighbours" }, { "stale", "stale" },
+    { "SA status", "sa-status" }, { NULL, NULL },
+};
+static const struct show show_path = { path_add, path_columns };
+
+
+/* ipoib/mcast/show. */
+
+static void
+mcast_add_row(const struct ipoib_mcast_group *group, void *aux_)
+{
+    const struct row_aux *aux = aux_;
+    struct json *json = json_object_create();
+
+    json_object_put_string(json, "port", aux->dev->name);
+    put_gid(json, "mgid", &group->mgid);
+    json_object_put_string(json, "state",
+                           ipoib_mcast_state_to_string(group->state));
+    json_object_put_string(json, "want",
+                           group->want & IPOIB_MCAST_RECV ? "receive"
+                           : group->want & IPOIB_MCAST_SEND ? "send"
+                           : "nothing");
+    put_int(json, "join-state", group->join_state);
+    json_object_put_format(json, "mlid", "0x%04x", group->mlid);
+    json_object_put_format(json, "qkey", "0x%08x", group->qkey);
+    put_int(json, "mtu", ib_mtu_bytes(group->mtu));
+    put_int(json, "sl", group->sl);
+    json_object_put(json, "attached", json_boolean_create(group->attached));
+    put_int(json, "waiting", group->n_wait);
+    json_object_put_string(json, "sa-status",
+                           group->last_error
+                           ? ovs_strerror(group->last_error)
+                           : ib_sa_status_to_string(group->last_status));
+    json_array_add(aux->rows, json);
+}
+
+static void
+mcast_add(struct ipoib_dev *dev, struct json *rows)
+{
+    struct row_aux aux = { dev, rows };
+
+    ipoib_mcast_for_each(dev->part->shared.mcast, mcast_add_row, &aux);
+}
+
+static const struct column mcast_columns[] = {
+    { "port", "port" }, { "MGID", "mgid" }, { "state", "state" },
+    { "want", "want" }, { "join", "join-state" }, { "MLID", "mlid" },
+    { "MTU", "mtu" }, { "attached", "attached" }, { "SA status", "sa-status" },
+    { NULL, NULL },
+};
+static const struct show show_mcast = { mcast_add, mcast_columns };
+
+
+/* ipoib/queue/show. */
+
+static void
+rxq_add(const struct ipoib_dev *dev, const struct ipoib_rxq *rxq,
+        struct json *rows)
+{
+    struct json *json = json_object_create();
+
+    json_object_put_string(json, "port", dev->name);
+    json_object_put_format(json, "queue", "rx %u", rxq->id);
+    json_object_put_format(json, "qpn", "0x%06x", rxq->base_qp->qp_num);
+    put_int(json, "descriptors", rxq->n_desc);
+#define COUNTER(MEMBER, NAME, HELP)                                     \
+    if (ipoib_counter_read(&rxq->stats.MEMBER)) {                       \
+        put_int(json, NAME, ipoib_counter_read(&rxq->stats.MEMBER));    \
+    }
+    IPOIB_RX_COUNTERS
+#undef COUNTER
+    json_array_add(rows, json);
+}
+
+static void
+txq_add(const struct ipoib_dev *dev, const struct ipoib_txq *txq,
+        struct json *rows)
+{
+    struct json *json = json_object_create();
+
+    json_object_put_string(json, "port", dev->name);
+    json_object_put_format(json, "queue", "tx %u", txq->id);
+    json_object_put_format(json, "qpn", "0x%06x", txq->qp->qp_num);
+    put_int(json, "descriptors", txq->n_desc);
+#define COUNTER(MEMBER, NAME, HELP)                                     \
+    if (ipoib_counter_read(&txq->stats.MEMBER)) {                       \
+        put_int(json, NAME, ipoib_counter_read(&txq->stats.MEMBER));    \
+    }
+    IPOIB_TX_COUNTERS
+#undef COUNTER
+    json_array_add(rows, json);
+}
+
+/* What the control thread sends and delivers by itself, and the buffers. */
+static void
+control_add(const struct ipoib_dev *dev, struct json *rows)
+{
+    const struct ipoib_partition *part = dev->part;
+    struct json *json = json_object_create();
+
+    json_object_put_string(json, "port", dev->name);
+    json_object_put_string(json, "queue", "control");
+#define COUNTER(MEMBER, NAME, HELP)                                     \
+    if (ipoib_counter_read(&part->rx_stats.MEMBER)) {                   \
+        put_int(json, NAME, ipoib_counter_read(&part->rx_stats.MEMBER)); \
+    }
+    IPOIB_RX_COUNTERS
+#undef COUNTER
+#define COUNTER(MEMBER, NAME, HELP)                                     \
+    if (ipoib_counter_read(&part->tx_stats.MEMBER)) {                   \
+        put_int(json, NAME, ipoib_counter_read(&part->tx_stats.MEMBER)); \
+    }
+    IPOIB_TX_COUNTERS
+#undef COUNTER
+    if (part->pool) {
+        struct ipoib_pool_stats stats;
+
+        ipoib_pool_get_stats(part->pool, &stats);
+        put_int(json, "buffers", stats.n_bufs);
+        put_int(json, "buffers-free", stats.n_free);
+        put_int(json, "buffers-posted", stats.n_posted);
+        put_int(json, "buffers-in-packets", stats.n_packets);
+        json_object_put(json, "zero-copy",
+                        json_boolean_create(stats.zero_copy));
+    }
+    json_array_add(rows, json);
+}
+
+static void
+queue_add(struct ipoib_dev *dev, struct json *rows)
+{
+    for (unsigned int i = 0; i < dev->part->n_rxq; i++) {
+        rxq_add(dev, dev->part->rxqs[i], rows);
+    }
+    for (unsigned int i = 0; i < dev->part->n_txq; i++) {
+        txq_add(dev, dev->part->txqs[i], rows);
+    }
+    control_add(dev, rows);
+}
+
+static const struct show show_queue = { .add = queue_add };
+
+
+/* Commands. */
+
+struct show_aux {
+    const struct show *show;
+    struct json *rows;
+};
+
+static void
+show_dev(struct ipoib_dev *dev, void *aux_)
+{
+    const struct show_aux *aux = aux_;
+
+    aux->show->add(dev, aux->rows);
+}
+
+static void
+ipoib_unixctl_show(struct unixctl_conn *conn, int argc, const char *argv[],
+                   void *show)
+{
+    bool json = ipoib_reply_json_wanted(conn, &argc, argv);
+    const char *name = argc > 1 ? argv[1] : NULL;
+    struct show_aux aux = { show, json_array_create_empty() };
+
+    if (argc > 2) {
+        unixctl_command_reply_error(conn, "one port at most");
+        json_destroy(aux.rows);
+    } else if (!ipoib_dev_for_each(name, show_dev, &aux) && name) {
+        unixctl_command_reply_error(conn, "no such ipoib port");
+        json_destroy(aux.rows);
+    } else if (json) {
+        ipoib_reply_json(conn, aux.rows);
+    } else {
+        struct ds s = DS_EMPTY_INITIALIZER;
+
+        if (aux.show->columns) {
+            format_table(aux.rows, aux.show->columns, &s);
+        } else {
+            format_blocks(aux.rows, &s);
+        }
+        unixctl_command_reply(conn, ds_cstr(&s));
+        ds_destroy(&s);
+        json_destroy(aux.rows);
+    }
+}
+
+static void
+flush_dev(struct ipoib_dev *dev, void *n_)
+{
+    size_t *n = n_;
+
+    *n += ipoib_neigh_flush(dev->part->shared.neighs);
+}
+
+static void
+ipoib_unixctl_neigh_flush(struct unixctl_conn *conn, int argc,
+                          const char *argv[], void *aux OVS_UNUSED)
+{
+    const char *name = argc > 1 ? argv[1] : NULL;
+    size_t n = 0;
+
+    if (!ipoib_dev_for_each(name, flush_dev, &n) && name) {
+        unixctl_command_reply_error(conn, "no such ipoib port");
+    } else {
+        char *reply = xasprintf("%"PRIuSIZE" neighbours flushed", n);
+
+        unixctl_command_reply(conn, reply);
+        free(reply);
+    }
+}
+
+void
+ipoib_unixctl_init(void)
+{
+    static const struct {
+        const char *name;
+        const struct show *show;
+    } commands[] = {
+        { "ipoib/show", &show_port },
+        { "ipoib/neigh/show", &show_neigh },
+        { "ipoib/host/show", &show_host },
+        { "ipoib/path/show", &show_path },
+        { "ipoib/mcast/show", &show_mcast },
+        { "ipoib/queue/show", &show_queue },
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
+        unixctl_command_register(commands[i].name, "[PORT]", 0,
+                                 1 + IPOIB_JSON_ARG, ipoib_unixctl_show,
+                                 CONST_CAST(struct show *, commands[i].show));
+    }
+    unixctl_command_register("ipoib/neigh/flush", "[PORT]", 0, 1,
+                             ipoib_unixctl_neigh_flush, NULL);
+}

@@ -1,0 +1,843 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <config.h>
+#include "netdev-ipoib.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include "dp-packet.h"
+#include "hash.h"
+#include "ipoib-compat.h"
+#include "ipoib-dev.h"
+#include "ipoib-pool.h"
+#include "ipoib-rx.h"
+#include "ipoib-tx.h"
+#include "ipoib-unixctl.h"
+#include "netdev-provider.h"
+#include "openvswitch/vlog.h"
+#include "ovs-atomic.h"
+#include "ovs-numa.h"
+#include "smap.h"
+#include "util.h"
+
+VLOG_DEFINE_THIS_MODULE(netdev_ipoib);
+
+#define MAX_RXQ 64
+#define DEFAULT_N_DESC 1024
+#define MIN_DESC 128
+#define MAX_DESC 16384
+#define DEFAULT_HOST_QPS 4096
+#define MAX_HOST_QPS 1000000
+#define DEFAULT_NEIGHBOURS 65536
+#define MAX_NEIGHBOURS (1 << 21)
+#define MIN_MTU 68
+#define MAX_MTU 4092            /* IB MTU of 4096, less the IPoIB header. */
+
+struct netdev_ipoib {
+    struct netdev up;
+    struct ovs_mutex mutex;
+    struct ipoib_dev *dev;      /* NULL until the first good set_config(). */
+
+    /* Guarded by 'mutex'.  What the user asked for; queues are made as it says
+     * by reconfigure(). */
+    struct ipoib_dev_options options;
+    struct smap user_options;   /* For get_config(). */
+    int requested_mtu;          /* 0: none. */
+    unsigned int requested_n_txq;
+
+    /* Main thread writes, all read. */
+    atomic_bool admin_up;
+    atomic_uint64_t carrier_resets;
+    atomic_bool carrier;
+};
+
+struct netdev_rxq_ipoib {
+    struct netdev_rxq up;
+    struct ipoib_rxq *rxq;
+};
+
+static const struct netdev_class netdev_ipoib_class;
+
+static struct netdev_ipoib *
+netdev_ipoib_cast(const struct netdev *netdev)
+{
+    ovs_assert(netdev_get_class(netdev) == &netdev_ipoib_class);
+    return CONTAINER_OF(netdev, struct netdev_ipoib, up);
+}
+
+static struct netdev_rxq_ipoib *
+netdev_rxq_ipoib_cast(const struct netdev_rxq *rxq)
+{
+    return CONTAINER_OF(rxq, struct netdev_rxq_ipoib, up);
+}
+
+
+/* Life. */
+
+static struct netdev *
+netdev_ipoib_alloc(void)
+{
+    struct netdev_ipoib *netdev = xzalloc(sizeof *netdev);
+
+    return &netdev->up;
+}
+
+static int
+netdev_ipoib_construct(struct netdev *netdev_)
+{
+    struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
+
+    ovs_mutex_init(&netdev->mutex);
+    smap_init(&netdev->user_options);
+    netdev->options.config.n_rxq = 1;
+    netdev->requested_n_txq = 1;
+    netdev_->n_rxq = 0;
+    netdev_->n_txq = 0;
+    atomic_init(&netdev->admin_up, true);
+    atomic_init(&netdev->carrier, false);
+    atomic_init(&netdev->carrier_resets, 0);
+    return 0;
+}
+
+static void
+netdev_ipoib_destruct(struct netdev *netdev_)
+{
+    struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
+
+    ipoib_dev_close(netdev->dev);
+    free(netdev->options.device);
+    smap_destroy(&netdev->user_options);
+    ovs_mutex_destroy(&netdev->mutex);
+}
+
+static void
+netdev_ipoib_dealloc(struct netdev *netdev_)
+{
+    free(netdev_ipoib_cast(netdev_));
+}
+
+/* The control thread says that carrier, MTU or status have changed. */
+static void
+netdev_ipoib_changed(void *netdev_)
+{
+    struct netdev_ipoib *netdev = netdev_;
+    bool up = netdev->dev && ipoib_dev_is_up(netdev->dev);
+    bool was_up;
+
+    atomic_read_relaxed(&netdev->carrier, &was_up);
+    if (up != was_up) {
+        atomic_store_relaxed(&netdev->carrier, up);
+        ipoib_count(&netdev->carrier_resets, 1);
+    }
+    netdev_change_seq_changed(&netdev->up);
+}
+
+static const struct ipoib_partition_ops dev_ops = {
+    .changed = netdev_ipoib_changed,
+};
+
+
+/* Options. */
+
+/* Parses 's', the value of 'option', as a number between 'min' and 'max'. */
+static bool
+parse_number(const char *name, const char *option, const char *s,
+             unsigned long long int min, unsigned long long int max,
+             unsigned long long int *value, char **errp)
+{
+    char *tail;
+
+    errno = 0;
+    *value = strtoull(s, &tail, 0);
+    if (errno || tail == s || *tail || s[0] == '-' || *value < min
+        || *value > max) {
+        VLOG_WARN_BUF(errp, "%s: options:%s=%s is not between %llu and %llu",
+                      name, option, s, min, max);
+        return false;
+    }
+    return true;
+}
+
+/* The number 'option' of 'args', or 'def' if it is not there. */
+static bool
+get_number(const char *name, const struct smap *args, const char *option,
+           unsigned long long int def, unsigned long long int min,
+           unsigned long long int max, unsigned long long int *value,
+           char **errp)
+{
+    const char *s = smap_get(args, option);
+
+    if (!s) {
+        *value = def;
+        return true;
+    }
+    return parse_number(name, option, s, min, max, value, errp);
+}
+
+static bool
+parse_pkey(const char *name, const struct smap *args, uint16_t *pkey,
+           char **errp)
+{
+    const char *s = smap_get_def(args, "pkey", "0xffff");
+    unsigned long long int value;
+
+    if (!parse_number(name, "pkey", s, 1, UINT16_MAX, &value, errp)) {
+        return false;
+    }
+    if (!(value & IB_PKEY_MASK)) {
+        VLOG_WARN_BUF(errp, "%s: options:pkey=%s is not a partition (0x0000 "
+                      "and 0x8000 are reserved)", name, s);
+        return false;
+    }
+    *pkey = value | IB_PKEY_FULL;
+    return true;
+}
+
+static bool
+parse_proxy(const char *name, const struct smap *args, bool *reply,
+            char **errp)
+{
+    const char *s = smap_get_def(args, "proxy", "forward");
+
+    *reply = !strcmp(s, "reply");
+    if (!*reply && strcmp(s, "forward")) {
+        VLOG_WARN_BUF(errp, "%s: options:proxy=%s is neither 'forward' nor "
+                      "'reply'", name, s);
+        return false;
+    }
+    return true;
+}
+
+static bool
+parse_n_desc(const char *name, const struct smap *args, const char *option,
+             unsigned int *n_desc, char **errp)
+{
+    unsigned long long int value;
+
+    if (!get_number(name, args, option, DEFAULT_N_DESC, MIN_DESC, MAX_DESC,
+                    &value, errp)) {
+        return false;
+    }
+    if (!IS_POW2(value)) {
+        VLOG_WARN_BUF(errp, "%s: options:%s=%llu is not a power of 2", name,
+                      option, value);
+        return false;
+    }
+    *n_desc = value;
+    return true;
+}
+
+static bool
+parse_device(const char *name, const struct smap *args, char **device,
+             char **errp)
+{
+    const char *s = smap_get(args, "device");
+    char *error = NULL;
+
+    *device = NULL;
+    if (!s || !*s) {
+        VLOG_WARN_BUF(errp, "%s: options:device is missing: name an "
+                      "InfiniBand device, or soft:unix:PATH", name);
+        return false;
+    }
+    if (ipoib_soft_name_parse(s, &error) && error) {
+        VLOG_WARN_BUF(errp, "%s: options:device=%s: %s", name, s, error);
+        free(error);
+        return false;
+    }
+    *device = xstrdup(s);
+    return true;
+}
+
+/* Parses 'args' into 'options', whose 'device' belongs to the caller. */
+static bool
+parse_options(const char *name, const struct smap *args,
+              struct ipoib_dev_options *options, char **errp)
+{
+    struct ipoib_partition_config *config = &options->config;
+    unsigned long long int port, n_rxq, host_qps, neighbours;
+
+    memset(options, 0, sizeof *options);
+    if (!get_number(name, args, "port", 1, 1, UINT8_MAX, &port, errp)
+        || !parse_pkey(name, args, &options->pkey, errp)
+        || !get_number(name, args, "n_rxq", 1, 1, MAX_RXQ, &n_rxq, errp)
+        || !parse_n_desc(name, args, "n_rxq_desc", &config->n_rxq_desc, errp)
+        || !parse_n_desc(name, args, "n_txq_desc", &config->n_txq_desc, errp)
+        || !get_number(name, args, "max-host-qps", DEFAULT_HOST_QPS, 0,
+                       MAX_HOST_QPS, &host_qps, errp)
+        || !get_number(name, args, "max-neighbours", DEFAULT_NEIGHBOURS, 1,
+                       MAX_NEIGHBOURS, &neighbours, errp)
+        || !parse_proxy(name, args, &config->proxy_reply, errp)
+        || !parse_device(name, args, &options->device, errp)) {
+        return false;
+    }
+    options->port = port;
+    config->n_rxq = n_rxq;
+    config->max_host_qps = host_qps;
+    config->max_neighbours = neighbours;
+    return true;
+}
+
+/* Says which of 'args' the class does not know, since a typing error is easy
+ * to make and hard to see. */
+static void
+log_unknown_options(const char *name, const struct smap *args)
+{
+    static const char *const known[] = {
+        "device", "port", "pkey", "n_rxq", "n_rxq_desc", "n_txq_desc",
+        "max-host-qps", "max-neighbours", "proxy",
+    };
+    const struct smap_node *node;
+
+    SMAP_FOR_EACH (node, args) {
+        bool found = false;
+
+        for (size_t i = 0; i < ARRAY_SIZE(known); i++) {
+            found |= !strcmp(node->key, known[i]);
+        }
+        if (!found) {
+            VLOG_INFO("%s: ignores options:%s, which it does not know", name,
+                      node->key);
+        }
+    }
+}
+
+/* Takes over 'options' (and its 'device'); queues follow in reconfigure(). */
+static void
+netdev_ipoib_adopt(struct netdev_ipoib *netdev, const struct smap *args,
+                   struct ipoib_dev_options *options)
+    OVS_REQUIRES(netdev->mutex)
+{
+    const char *name = netdev_get_name(&netdev->up);
+
+    options->config.n_txq = netdev->options.config.n_txq;
+    if (!netdev->options.device
+        || memcmp(&options->config, &netdev->options.config,
+                  sizeof options->config)) {
+        netdev_request_reconfigure(&netdev->up);
+    }
+    free(netdev->options.device);
+    netdev->options = *options;
+    if (!smap_equal(args, &netdev->user_options)) {
+        log_unknown_options(name, args);
+        smap_destroy(&netdev->user_options);
+        smap_clone(&netdev->user_options, args);
+    }
+}
+
+static int
+netdev_ipoib_set_config(struct netdev *netdev_, const struct smap *args,
+                        char **errp)
+{
+    struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
+    const char *name = netdev_get_name(netdev_);
+    struct ipoib_dev_options options;
+    char *reason = NULL;
+    int error = 0;
+
+    if (!parse_options(name, args, &options, errp)) {
+        free(options.device);
+        return EINVAL;
+    }
+
+    ovs_mutex_lock(&netdev->mutex);
+    if (netdev->dev && !ipoib_dev_matches(netdev->dev, &options)) {
+        /* Another device: the caller deletes this netdev and makes a new
+         * one. */
+        error = EAGAIN;
+    } else if (!netdev->dev) {
+        error = ipoib_dev_open(name, &options, &dev_ops, netdev, &netdev->dev,
+                               &reason);
+        if (error) {
+            VLOG_WARN_BUF(errp, "%s: %s", name, reason);
+            free(reason);
+        }
+    }
+    if (error) {
+        free(options.device);
+    } else {
+        netdev_ipoib_adopt(netdev, args, &options);
+    }
+    ovs_mutex_unlock(&netdev->mutex);
+    return error;
+}
+
+static int
+netdev_ipoib_get_config(const struct netdev *netdev_, struct smap *args)
+{
+    struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
+    const struct ipoib_dev_options *options = &netdev->options;
+
+    ovs_mutex_lock(&netdev->mutex);
+    if (options->device) {
+        smap_add(args, "device", options->device);
+        smap_add_format(args, "port", "%"PRIu8, options->port);
+        smap_add_format(args, "pkey", "0x%04"PRIx16, options->pkey);
+        smap_add_format(args, "n_rxq", "%u", options->config.n_rxq);
+        smap_add_format(args, "n_rxq_desc", "%u", options->config.n_rxq_desc);
+        smap_add_format(args, "n_txq_desc", "%u", options->config.n_txq_desc);
+        smap_add_format(args, "max-host-qps", "%"PRIuSIZE,
+                        options->config.max_host_qps);
+        smap_add_format(args, "max-neighbours", "%"PRIuSIZE,
+                        options->config.max_neighbours);
+        smap_add(args, "proxy",
+                 options->config.proxy_reply ? "reply" : "forward");
+    }
+    ovs_mutex_unlock(&netdev->mutex);
+    return 0;
+}
+
+static int
+netdev_ipoib_set_tx_multiq(struct netdev *netdev_, unsigned int n_txq)
+{
+    struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
+
+    ovs_mutex_lock(&netdev->mutex);
+    if (netdev->requested_n_txq != n_txq) {
+        netdev->requested_n_txq = n_txq;
+        netdev_request_reconfigure(netdev_);
+    }
+    ovs_mutex_unlock(&netdev->mutex);
+    return 0;
+}
+
+static int
+netdev_ipoib_reconfigure(struct netdev *netdev_)
+{
+    struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
+    struct ipoib_partition_config *config = &netdev->options.config;
+    int error;
+
+    ovs_mutex_lock(&netdev->mutex);
+    if (!netdev->dev) {
+        error = ENODEV;
+    } else {
+        config->n_txq = netdev->requested_n_txq;
+        error = ipoib_dev_configure(netdev->dev, config);
+    }
+    netdev_->n_rxq = error ? 0 : config->n_rxq;
+    netdev_->n_txq = error ? 0 : config->n_txq;
+    if (error) {
+        VLOG_ERR("%s: cannot make %u receive and %u transmit queues (%s)",
+                 netdev_get_name(netdev_), config->n_rxq, config->n_txq,
+                 ovs_strerror(error));
+    }
+    ovs_mutex_unlock(&netdev->mutex);
+    ipoib_pool_sweep();
+    return error;
+}
+
+static int
+netdev_ipoib_get_numa_id(const struct netdev *netdev_)
+{
+    struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
+    int numa_id;
+
+    ovs_mutex_lock(&netdev->mutex);
+    numa_id = netdev->dev ? netdev->dev->hca->numa_id : -1;
+    ovs_mutex_unlock(&netdev->mutex);
+    return ovs_numa_numa_id_is_valid(numa_id) ? numa_id : 0;
+}
+
+
+/* Properties. */
+
+static int
+netdev_ipoib_set_etheraddr(struct netdev *netdev OVS_UNUSED,
+                           const struct eth_addr mac OVS_UNUSED)
+{
+    /* The MAC is derived from the port's GUID. */
+    return EOPNOTSUPP;
+}
+
+static int
+netdev_ipoib_get_etheraddr(const struct netdev *netdev_, struct eth_addr *mac)
+{
+    struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
+
+    ovs_mutex_lock(&netdev->mutex);
+    *mac = netdev->dev ? ipoib_dev_mac(netdev->dev) : eth_addr_zero;
+    ovs_mutex_unlock(&netdev->mutex);
+    return 0;
+}
+
+static int
+netdev_ipoib_get_mtu(const struct netdev *netdev_, int *mtup)
+{
+    struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
+
+    ovs_mutex_lock(&netdev->mutex);
+    *mtup = netdev->dev ? ipoib_dev_mtu(netdev->dev) : IPOIB_MTU_DEFAULT;
+    ovs_mutex_unlock(&netdev->mutex);
+    return 0;
+}
+
+static int
+netdev_ipoib_set_mtu(struct netdev *netdev_, int mtu)
+{
+    struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
+    int error = 0;
+
+    if (mtu < MIN_MTU || mtu > MAX_MTU) {
+        VLOG_WARN("%s: MTU %d is not between %d and %d",
+                  netdev_get_name(netdev_), mtu, MIN_MTU, MAX_MTU);
+        return EINVAL;
+    }
+    ovs_mutex_lock(&netdev->mutex);
+    if (!netdev->dev) {
+        error = ENODEV;
+    } else if (netdev->requested_mtu != mtu) {
+        error = ipoib_dev_set_mtu(netdev->dev, mtu);
+        if (error) {
+            VLOG_WARN("%s: MTU %d is more than the %d that the broadcast group "
+                      "takes", netdev_get_name(netdev_), mtu,
+                      ipoib_dev_mtu(netdev->dev));
+        } else {
+            netdev->requested_mtu = mtu;
+        }
+    }
+    ovs_mutex_unlock(&netdev->mutex);
+    return error;
+}
+
+static int
+netdev_ipoib_get_ifindex(const struct netdev *netdev_)
+{
+    /* As netdev-dpdk does: not 0, and within 24 bits. */
+    return hash_string(netdev_get_name(netdev_), 0) % 0xfffffe + 1;
+}
+
+static int
+netdev_ipoib_get_carrier(const struct netdev *netdev_, bool *carrier)
+{
+    struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
+
+    atomic_read_relaxed(&netdev->carrier, carrier);
+    return 0;
+}
+
+static long long int
+netdev_ipoib_get_carrier_resets(const struct netdev *netdev_)
+{
+    return ipoib_counter_read(&netdev_ipoib_cast(netdev_)->carrier_resets);
+}
+
+static int
+netdev_ipoib_get_features(const struct netdev *netdev_,
+                          enum netdev_features *current,
+                          enum netdev_features *advertised,
+                          enum netdev_features *supported,
+                          enum netdev_features *peer)
+{
+    struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
+    uint32_t speed = netdev->dev ? ipoib_dev_speed(netdev->dev) : 0;
+
+    *current = !speed ? 0
+               : speed >= 1000000 ? NETDEV_F_1TB_FD
+               : speed == 100000 ? NETDEV_F_100GB_FD
+               : speed == 40000 ? NETDEV_F_40GB_FD
+               : speed == 10000 ? NETDEV_F_10GB_FD
+               : NETDEV_F_OTHER;
+    *current |= NETDEV_F_FIBER;
+    *advertised = *supported = *peer = 0;
+    return 0;
+}
+
+static int OVS_UNUSED
+netdev_ipoib_get_speed(const struct netdev *netdev_, uint32_t *current,
+                       uint32_t *max)
+{
+    struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
+
+    *current = netdev->dev ? ipoib_dev_speed(netdev->dev) : 0;
+    *max = 0;
+    return 0;
+}
+
+static int OVS_UNUSED
+netdev_ipoib_get_duplex(const struct netdev *netdev OVS_UNUSED,
+                        bool *full_duplex)
+{
+    *full_duplex = true;
+    return 0;
+}
+
+static int
+netdev_ipoib_update_flags(struct netdev *netdev_, enum netdev_flags off,
+                          enum netdev_flags on, enum netdev_flags *old_flagsp)
+{
+    struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
+    bool up;
+
+    if ((off | on) & ~(NETDEV_UP | NETDEV_PROMISC)) {
+        return EINVAL;
+    }
+    atomic_read_relaxed(&netdev->admin_up, &up);
+    *old_flagsp = NETDEV_PROMISC | (up ? NETDEV_UP : 0);
+    if (off & NETDEV_UP || on & NETDEV_UP) {
+        bool new_up = on & NETDEV_UP;
+
+        if (new_up != up) {
+            atomic_store_relaxed(&netdev->admin_up, new_up);
+            netdev_change_seq_changed(netdev_);
+        }
+    }
+    return 0;
+}
+
+static int
+netdev_ipoib_get_status(const struct netdev *netdev_, struct smap *smap)
+{
+    struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
+    int error = 0;
+
+    ovs_mutex_lock(&netdev->mutex);
+    if (netdev->dev) {
+        ipoib_dev_get_status(netdev->dev, smap);
+    } else {
+        error = ENODEV;
+    }
+    ovs_mutex_unlock(&netdev->mutex);
+    return error;
+}
+
+
+/* Statistics. */
+
+/* Adds up the counters of 'stats' that are drops: each but those before the
+ * first drop. */
+static uint64_t
+rx_dropped(const struct ipoib_rx_stats *stats)
+{
+    uint64_t sum = 0;
+
+#define COUNTER(MEMBER, NAME, HELP)                     \
+    if (!strncmp(#MEMBER, "drop_", 5)) {                \
+        sum += ipoib_counter_read(&stats->MEMBER);      \
+    }
+    IPOIB_RX_COUNTERS
+#undef COUNTER
+    return sum - ipoib_counter_read(&stats->drop_error);
+}
+
+static uint64_t
+tx_dropped(const struct ipoib_tx_stats *stats)
+{
+    uint64_t sum = 0;
+
+#define COUNTER(MEMBER, NAME, HELP)                     \
+    if (!strncmp(#MEMBER, "drop_", 5)) {                \
+        sum += ipoib_counter_read(&stats->MEMBER);      \
+    }
+    IPOIB_TX_COUNTERS
+#undef COUNTER
+    return sum - ipoib_counter_read(&stats->drop_error);
+}
+
+static int
+netdev_ipoib_get_stats(const struct netdev *netdev_, struct netdev_stats *stats)
+{
+    struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
+    struct ipoib_rx_stats rx;
+    struct ipoib_tx_stats tx;
+
+    if (!netdev->dev) {
+        return ENODEV;
+    }
+    ipoib_dev_get_stats(netdev->dev, &rx, &tx);
+    stats->rx_packets = ipoib_counter_read(&rx.packets);
+    stats->rx_bytes = ipoib_counter_read(&rx.bytes);
+    stats->multicast = ipoib_counter_read(&rx.multicast);
+    stats->rx_errors = ipoib_counter_read(&rx.drop_error);
+    stats->rx_dropped = rx_dropped(&rx);
+    stats->tx_packets = ipoib_counter_read(&tx.packets);
+    stats->tx_bytes = ipoib_counter_read(&tx.bytes);
+    stats->tx_errors = ipoib_counter_read(&tx.drop_error);
+    stats->tx_dropped = tx_dropped(&tx);
+    return 0;
+}
+
+static void
+custom_counter(struct netdev_custom_stats *custom, const char *name,
+               uint64_t value)
+{
+    struct netdev_custom_counter *counter = &custom->counters[custom->size++];
+
+    ovs_strlcpy(counter->name, name, sizeof counter->name);
+    counter->value = value;
+}
+
+static int
+netdev_ipoib_get_custom_stats(const struct netdev *netdev_,
+                              struct netdev_custom_stats *custom)
+{
+    struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
+    struct ipoib_rx_stats rx;
+    struct ipoib_tx_stats tx;
+
+    if (!netdev->dev) {
+        return ENODEV;
+    }
+    ipoib_dev_get_stats(netdev->dev, &rx, &tx);
+    custom->size = 0;
+    custom->counters = xcalloc((sizeof rx + sizeof tx) / sizeof(uint64_t),
+                               sizeof *custom->counters);
+#define COUNTER(MEMBER, NAME, HELP) \
+    custom_counter(custom, NAME, ipoib_counter_read(&rx.MEMBER));
+    IPOIB_RX_COUNTERS
+#undef COUNTER
+#define COUNTER(MEMBER, NAME, HELP) \
+    custom_counter(custom, NAME, ipoib_counter_read(&tx.MEMBER));
+    IPOIB_TX_COUNTERS
+#undef COUNTER
+    return 0;
+}
+
+
+/* Queues. */
+
+static struct netdev_rxq *
+netdev_ipoib_rxq_alloc(void)
+{
+    struct netdev_rxq_ipoib *rxq = xzalloc(sizeof *rxq);
+
+    return &rxq->up;
+}
+
+static int
+netdev_ipoib_rxq_construct(struct netdev_rxq *rxq_)
+{
+    struct netdev_rxq_ipoib *rxq = netdev_rxq_ipoib_cast(rxq_);
+    struct netdev_ipoib *netdev = netdev_ipoib_cast(rxq_->netdev);
+    const struct ipoib_partition *part;
+
+    ovs_mutex_lock(&netdev->mutex);
+    part = netdev->dev ? netdev->dev->part : NULL;
+    if (part && rxq_->queue_id < part->n_rxq) {
+        rxq->rxq = part->rxqs[rxq_->queue_id];
+    }
+    ovs_mutex_unlock(&netdev->mutex);
+    return rxq->rxq ? 0 : ENODEV;
+}
+
+static void
+netdev_ipoib_rxq_destruct(struct netdev_rxq *rxq OVS_UNUSED)
+{
+    /* The queue belongs to the device, since hosts are known by it. */
+}
+
+static void
+netdev_ipoib_rxq_dealloc(struct netdev_rxq *rxq_)
+{
+    free(netdev_rxq_ipoib_cast(rxq_));
+}
+
+static int
+netdev_ipoib_rxq_recv(struct netdev_rxq *rxq_, struct dp_packet_batch *batch,
+                      int *qfill)
+{
+    struct netdev_rxq_ipoib *rxq = netdev_rxq_ipoib_cast(rxq_);
+    struct netdev_ipoib *netdev = netdev_ipoib_cast(rxq_->netdev);
+    bool up;
+
+    if (qfill) {
+        *qfill = -ENOTSUP;
+    }
+    atomic_read_relaxed(&netdev->admin_up, &up);
+    return up ? ipoib_rx_batch(rxq->rxq, batch) : EAGAIN;
+}
+
+static int
+netdev_ipoib_send(struct netdev *netdev_, int qid,
+                  struct dp_packet_batch *batch, bool concurrent_txq)
+{
+    struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
+    const struct ipoib_partition *part = netdev->dev->part;
+    struct ipoib_txq *txq = part->txqs[qid % netdev_->n_txq];
+    bool up;
+
+    if (OVS_UNLIKELY(concurrent_txq)) {
+        ovs_spin_lock(&txq->lock);
+    }
+    atomic_read_relaxed(&netdev->admin_up, &up);
+    if (OVS_LIKELY(up)) {
+        ipoib_tx_batch(txq, batch);
+    } else {
+        ipoib_count(&txq->stats.drop_down, dp_packet_batch_size(batch));
+        dp_packet_delete_batch(batch, true);
+    }
+    if (OVS_UNLIKELY(concurrent_txq)) {
+        ovs_spin_unlock(&txq->lock);
+    }
+    return 0;
+}
+
+static int
+netdev_ipoib_class_init(void)
+{
+    ipoib_unixctl_init();
+    return 0;
+}
+
+/* Memory of packets that were in OVS when their port went. */
+static void
+netdev_ipoib_run(const struct netdev_class *class OVS_UNUSED)
+{
+    ipoib_pool_sweep();
+}
+
+static const struct netdev_class netdev_ipoib_class = {
+    .type = "ipoib",
+    .is_pmd = true,
+    .init = netdev_ipoib_class_init,
+    .run = netdev_ipoib_run,
+    .alloc = netdev_ipoib_alloc,
+    .construct = netdev_ipoib_construct,
+    .destruct = netdev_ipoib_destruct,
+    .dealloc = netdev_ipoib_dealloc,
+    .get_config = netdev_ipoib_get_config,
+    .set_config = netdev_ipoib_set_config,
+    .get_numa_id = netdev_ipoib_get_numa_id,
+    .set_tx_multiq = netdev_ipoib_set_tx_multiq,
+    .send = netdev_ipoib_send,
+    .set_etheraddr = netdev_ipoib_set_etheraddr,
+    .get_etheraddr = netdev_ipoib_get_etheraddr,
+    .get_mtu = netdev_ipoib_get_mtu,
+    .set_mtu = netdev_ipoib_set_mtu,
+    .get_ifindex = netdev_ipoib_get_ifindex,
+    .get_carrier = netdev_ipoib_get_carrier,
+    .get_carrier_resets = netdev_ipoib_get_carrier_resets,
+    .get_stats = netdev_ipoib_get_stats,
+    .get_custom_stats = netdev_ipoib_get_custom_stats,
+    .get_features = netdev_ipoib_get_features,
+    IPOIB_NETDEV_GET_SPEED(netdev_ipoib_get_speed)
+    IPOIB_NETDEV_GET_DUPLEX(netdev_ipoib_get_duplex)
+    .get_status = netdev_ipoib_get_status,
+    .update_flags = netdev_ipoib_update_flags,
+    .reconfigure = netdev_ipoib_reconfigure,
+    .rxq_alloc = netdev_ipoib_rxq_alloc,
+    .rxq_construct = netdev_ipoib_rxq_construct,
+    .rxq_destruct = netdev_ipoib_rxq_destruct,
+    .rxq_dealloc = netdev_ipoib_rxq_dealloc,
+    .rxq_recv = netdev_ipoib_rxq_recv,
+};
+
+void
+netdev_ipoib_register(void)
+{
+    netdev_register_provider(&netdev_ipoib_class);
+}
