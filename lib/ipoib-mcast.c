@@ -509,13 +509,25 @@ mcast_leave_answer(void *group_, int error, uint16_t status,
     mcast_enqueue(group);
 }
 
+/* Why the last try to join 'group' failed, for people. */
+static const char *
+mcast_failure(const struct ipoib_mcast_group *group)
+{
+    switch (group->last_error) {
+    case 0: return ib_sa_status_to_string(group->last_status);
+    case ETIMEDOUT: return "no answer from the subnet administrator";
+    case EMSGSIZE: return "its MTU is larger than the port's";
+    case EBADR: return "its Q_Key is not the broadcast group's";
+    case EPROTO: return "the answer makes no sense";
+    default: return ovs_strerror(group->last_error);
+    }
+}
+
 static void
 mcast_log_failure(const struct ipoib_mcast_group *group)
 {
     struct ds ds = DS_EMPTY_INITIALIZER;
-    const char *reason = (group->last_error
-                          ? ovs_strerror(group->last_error)
-                          : ib_sa_status_to_string(group->last_status));
+    const char *reason = mcast_failure(group);
 
     if (mcast_is_broadcast(group) && group->backoff >= 4) {
         /* Not the first time, so that it is no SM that just starts. */

@@ -5,6 +5,8 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-compat.c \
 	tests/test-ipoib-fake.c \
 	tests/test-ipoib-fake.h \
+	tests/test-ipoib-mcast.c \
+	tests/test-ipoib-path.c \
 	tests/test-ipoib-sa.c \
 	tests/test-ipoib-verbs-port.c \
 	tests/test-ipoib-verbs-queues.c \

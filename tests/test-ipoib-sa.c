@@ -599,11 +599,11 @@ test_random(void)
 }
 
 static void
-test_ipoib_sa_main(int argc OVS_UNUSED, char *argv[])
+test_ipoib_sa_main(int argc, char *argv[])
 {
     set_program_name(argv[0]);
     fake_clock_start();
-    random_set_seed(0x5a5a);
+    random_set_seed(argc > 1 ? atoi(argv[1]) : 0x5a5a);
     test_basic();
     test_timeouts();
     test_window();
