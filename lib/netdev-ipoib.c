@@ -450,7 +450,7 @@ netdev_ipoib_get_numa_id(const struct netdev *netdev_)
     ovs_mutex_lock(&netdev->mutex);
     numa_id = netdev->dev ? netdev->dev->hca->numa_id : -1;
     ovs_mutex_unlock(&netdev->mutex);
-    return ovs_numa_numa_id_is_valid(numa_id) ? numa_id : 0;
+    return numa_id >= 0 && ovs_numa_numa_id_is_valid(numa_id) ? numa_id : 0;
 }
 
 
