@@ -234,7 +234,7 @@ ipoib_arp_eth_parse(const void *data, size_t len)
 static enum ipoib_ip_class
 check_ipv4(const uint8_t *ip, size_t len, size_t *ip_len, size_t *l4_ofs)
 {
-    const struct ip_header *nh = (const struct ip_header *) ip;
+    const struct ip_header *nh = ALIGNED_CAST(const struct ip_header *, ip);
 
     if (len < IP_HEADER_LEN || IP_VER(nh->ip_ihl_ver) != 4) {
         return IPOIB_IP_BAD;
@@ -512,7 +512,8 @@ static void
 set_icmp6_csum(uint8_t *ip, size_t l4_ofs, size_t l4_len)
 {
     const struct ovs_16aligned_ip6_hdr *nh = (const void *) ip;
-    struct icmp6_header *icmp = (struct icmp6_header *) (ip + l4_ofs);
+    struct icmp6_header *icmp = ALIGNED_CAST(struct icmp6_header *,
+                                             ip + l4_ofs);
 
     icmp->icmp6_cksum = 0;
     icmp->icmp6_cksum = packet_csum_upperlayer6(nh, icmp, IPPROTO_ICMPV6,
@@ -586,7 +587,8 @@ static void
 nd_finish(uint8_t *ip, size_t l4_ofs, const struct nd_options *o,
           size_t opts_len)
 {
-    struct ovs_16aligned_ip6_hdr *nh = (struct ovs_16aligned_ip6_hdr *) ip;
+    struct ovs_16aligned_ip6_hdr *nh
+        = ALIGNED_CAST(struct ovs_16aligned_ip6_hdr *, ip);
     size_t ip_len = o->ofs + opts_len;
 
     nh->ip6_plen = htons(ip_len - IPV6_HEADER_LEN);
@@ -726,7 +728,8 @@ put_nd(struct dp_packet *packet, const struct in6_addr *src,
     size_t l4_len = nd_fixed_len(type) + opt_len;
     uint8_t *ip = dp_packet_put_zeros(packet, IPV6_HEADER_LEN + l4_len);
     uint8_t *icmp = ip + IPV6_HEADER_LEN;
-    struct ovs_16aligned_ip6_hdr *nh = (struct ovs_16aligned_ip6_hdr *) ip;
+    struct ovs_16aligned_ip6_hdr *nh
+        = ALIGNED_CAST(struct ovs_16aligned_ip6_hdr *, ip);
 
     nh->ip6_vfc = 0x60;
     nh->ip6_plen = htons(l4_len);

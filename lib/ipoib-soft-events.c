@@ -55,7 +55,7 @@ soft_events_destroy(struct soft_hca *hca)
 static void *
 event_element(const struct ibv_async_event *e)
 {
-    switch (e->event_type) {
+    switch ((int) e->event_type) {
     case IBV_EVENT_CQ_ERR:
         return e->element.cq;
     case IBV_EVENT_QP_FATAL:
@@ -78,7 +78,7 @@ event_element(const struct ibv_async_event *e)
 static struct soft_event_count *
 event_count(const struct ibv_async_event *e)
 {
-    switch (e->event_type) {
+    switch ((int) e->event_type) {
     case IBV_EVENT_CQ_ERR:
         return &soft_cq_cast(e->element.cq)->events;
     case IBV_EVENT_SRQ_ERR:

@@ -226,8 +226,8 @@ soft_qp_error(struct soft_qp *qp)
 }
 
 static int
-modify_check(struct soft_qp *qp, const struct ibv_qp_attr *attr, int mask,
-             enum ibv_qp_state from, enum ibv_qp_state to)
+modify_check(struct soft_qp *qp OVS_UNUSED, const struct ibv_qp_attr *attr,
+             int mask, enum ibv_qp_state from, enum ibv_qp_state to)
     OVS_REQUIRES(qp->mutex)
 {
     const struct qp_transition *t;

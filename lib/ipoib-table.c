@@ -94,7 +94,7 @@ ipoib_table_key_128(uint64_t high, uint64_t low, uint64_t basis)
 uint64_t
 ipoib_table_key_ip(const struct in6_addr *ip, uint64_t basis)
 {
-    const ovs_be64 *be64 = (const ovs_be64 *) ip;
+    const ovs_be64 *be64 = ALIGNED_CAST(const ovs_be64 *, ip);
     uint64_t high = ntohll(get_unaligned_be64(be64));
     uint64_t low = ntohll(get_unaligned_be64(be64 + 1));
 
