@@ -299,7 +299,7 @@ find_upper_layer(const uint8_t *ip, size_t ip_len, size_t *ofs)
     uint8_t next = ip[6];
 
     *ofs = IPV6_HEADER_LEN;
-    for (int i = 0; i < MAX_EXT_HEADERS; i++) {
+    for (int i = 0; i <= MAX_EXT_HEADERS; i++) {
         size_t unit = 8, extra = 1;
 
         switch (next) {
@@ -574,9 +574,10 @@ static void
 packet_extend(struct dp_packet *packet, size_t n)
 {
     size_t tail = MIN(n, dp_packet_tailroom(packet));
+    size_t shift = ROUND_UP(n - tail, 2);   /* Alignment stays. */
 
-    if (n - tail <= dp_packet_headroom(packet)) {
-        dp_packet_shift(packet, -(int) (n - tail));
+    if (shift <= dp_packet_headroom(packet)) {
+        dp_packet_shift(packet, -(int) shift);
     }
     dp_packet_put_uninit(packet, n);
 }
