@@ -2,12 +2,16 @@
 noinst_PROGRAMS += tests/ipoib-ovstest
 nodist_tests_ipoib_ovstest_SOURCES = tests/ovstest-main.c
 tests_ipoib_ovstest_SOURCES = \
+	tests/fuzz-ipoib-packet.c \
+	tests/ipoib-vectors.h \
 	tests/test-ipoib-compat.c \
 	tests/test-ipoib-fake.c \
 	tests/test-ipoib-fake.h \
 	tests/test-ipoib-mcast.c \
+	tests/test-ipoib-packet.c \
 	tests/test-ipoib-path.c \
 	tests/test-ipoib-sa.c \
+	tests/test-ipoib-tables.c \
 	tests/test-ipoib-verbs-port.c \
 	tests/test-ipoib-verbs-queues.c \
 	tests/test-ipoib-verbs.c \

@@ -1,0 +1,839 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+/* Tests of the tables that the data path reads: ipoib-table, ipoib-slots,
+ * ipoib-neigh and ipoib-host.
+ *
+ *     test-ipoib-tables check           semantics
+ *     test-ipoib-tables random [SEED]   random operations against a model
+ *     test-ipoib-tables threads         readers and a writer at a time
+ *     test-ipoib-tables benchmark */
+
+#include <config.h>
+#undef NDEBUG
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ipoib-host.h"
+#include "ipoib-neigh.h"
+#include "ipoib-slots.h"
+#include "ipoib-table.h"
+#include "ovs-rcu.h"
+#include "ovs-thread.h"
+#include "ovstest.h"
+#include "random.h"
+#include "timeval.h"
+#include "util.h"
+
+#define PKEY 0xffff
+#define GUID UINT64_C(0x0002c90300000000)
+
+static struct ipoib_addr
+make_addr(uint64_t guid, uint32_t qpn)
+{
+    struct ib_gid gid = ib_gid_make(IB_GID_PREFIX_DEFAULT, guid);
+
+    return ipoib_addr_make(qpn, &gid);
+}
+
+static struct in6_addr
+ip4(uint32_t ip)
+{
+    return in6_addr_mapped_ipv4(htonl(0x0a000000 + ip));
+}
+
+static struct in6_addr
+ip6(uint32_t ip)
+{
+    struct in6_addr addr;
+    ovs_be32 low = htonl(ip);
+
+    ovs_assert(inet_pton(AF_INET6, "2001:db8::", &addr) == 1);
+    memcpy(&addr.s6_addr[12], &low, sizeof low);
+    return addr;
+}
+
+/* A check of look-ups, single and batched. */
+static void
+check_table(const struct ipoib_table *t, const uint64_t keys[],
+            const uint32_t expected[], size_t n)
+{
+    uint32_t *slots = xcalloc(n, sizeof *slots);
+
+    ipoib_table_lookup_batch(t, keys, n, slots);
+    for (size_t i = 0; i < n; i++) {
+        ovs_assert(slots[i] == expected[i]);
+        ovs_assert(ipoib_table_lookup(t, keys[i]) == expected[i]);
+    }
+    free(slots);
+}
+
+static void
+check_table_basics(void)
+{
+    enum { N = 1000 };
+    struct ipoib_table *t = ipoib_table_create(0);
+    uint64_t keys[N];
+    uint32_t expected[N];
+
+    ovs_assert(ipoib_table_lookup(t, 0) == IPOIB_SLOT_NONE);
+    ovs_assert(ipoib_table_remove(t, 0) == IPOIB_SLOT_NONE);
+    ovs_assert(ipoib_table_remove(t, 5) == IPOIB_SLOT_NONE);
+    ipoib_table_insert(t, UINT64_MAX, 7);
+    ipoib_table_insert(t, UINT64_MAX, 8);
+    ovs_assert(ipoib_table_count(t) == 1);
+    ovs_assert(ipoib_table_lookup(t, UINT64_MAX) == 8);
+    ovs_assert(ipoib_table_remove(t, UINT64_MAX) == 8);
+    ovs_assert(ipoib_table_count(t) == 0);
+
+    /* Keys that differ in few bits, in low ones and in high ones. */
+    for (size_t i = 0; i < N; i++) {
+        keys[i] = i < N / 2 ? i : (uint64_t) i << 48;
+        expected[i] = i ? i : IPOIB_SLOT_NONE;
+        if (i) {
+            ipoib_table_insert(t, keys[i], i);
+        }
+    }
+    check_table(t, keys, expected, N);
+    ovs_assert(ipoib_table_memory(t) >= N * 12);
+    ovs_assert(ipoib_table_memory(t) <= N * 40);
+    for (size_t i = 1; i < N; i += 2) {
+        ovs_assert(ipoib_table_remove(t, keys[i]) == i);
+        expected[i] = IPOIB_SLOT_NONE;
+    }
+    check_table(t, keys, expected, N);
+    check_table(t, keys, expected, 0);
+    ipoib_table_destroy(t);
+    ipoib_table_destroy(NULL);
+}
+
+static void
+check_table_keys(void)
+{
+    uint64_t basis = 1234567;
+    struct in6_addr a = ip4(1), b = ip6(1), c = ip6(2);
+
+    ovs_assert(ipoib_table_key_ip(&a, basis)
+               == (UINT64_C(1) << 62 | 0x0a000001));
+    ovs_assert(ipoib_table_key_ip(&b, basis) >> 63);
+    ovs_assert(ipoib_table_key_ip(&b, basis)
+               != ipoib_table_key_ip(&c, basis));
+    ovs_assert(ipoib_table_key_ip(&b, basis)
+               != ipoib_table_key_ip(&b, basis + 1));
+    ovs_assert(ipoib_table_key_ip(&in6addr_any, basis));
+    ovs_assert(ipoib_table_key_128(basis, 0, basis) == 1);
+}
+
+/* Slots. */
+
+static void
+check_slots(void)
+{
+    struct ipoib_slots *s = ipoib_slots_create(24);
+    uint32_t a = ipoib_slots_alloc(s);
+    uint32_t b = ipoib_slots_alloc(s);
+
+    ovs_assert(a == 0 && b == 1 && ipoib_slots_end(s) == 2);
+    memset(ipoib_slots_fast(s, a), 0xaa, CACHE_LINE_SIZE);
+    memset(ipoib_slots_get(s, a), 0xbb, 24);
+    memset(ipoib_slots_get(s, b), 0xcc, 24);
+    ovs_assert(!ipoib_slots_get(s, 2));
+    ovs_assert(!ipoib_slots_get(s, IPOIB_SLOT_NONE));
+    ovs_assert((uintptr_t) ipoib_slots_fast(s, b) % CACHE_LINE_SIZE == 0);
+
+    /* A slot that was freed stays as it is until we quiesce. */
+    ipoib_slots_free(s, a);
+    ovs_assert(!ipoib_slots_get(s, a));
+    for (int i = 0; i < 3000; i++) {
+        uint32_t c = ipoib_slots_alloc(s);
+
+        ovs_assert(c != a && c != b);
+        memset(ipoib_slots_fast(s, c), 0xdd, CACHE_LINE_SIZE);
+        ipoib_slots_free(s, c);
+    }
+    ovs_assert(*(uint8_t *) ipoib_slots_fast(s, a) == 0xaa);
+    uint32_t end = ipoib_slots_end(s);
+    ovs_assert(end == 3002);
+
+    /* Then they come again: first the one that was freed first, then the rest,
+     * which waited for another grace period. */
+    ovsrcu_barrier();
+    ovs_assert(ipoib_slots_alloc(s) == a);
+    ovs_assert(!*(uint8_t *) ipoib_slots_fast(s, a));
+    ovs_assert(!*(uint8_t *) ipoib_slots_get(s, a));
+    ovsrcu_barrier();
+    for (int i = 0; i < 3000; i++) {
+        uint32_t c = ipoib_slots_alloc(s);
+
+        ovs_assert(c != a && c != b && c < end);
+        ovs_assert(!*(uint8_t *) ipoib_slots_fast(s, c));
+    }
+    ovs_assert(ipoib_slots_alloc(s) == end);
+    ovs_assert(*(uint8_t *) ipoib_slots_get(s, b) == 0xcc);
+
+    /* Destroyed while a slot waits. */
+    ipoib_slots_free(s, b);
+    ipoib_slots_destroy(s);
+    ipoib_slots_destroy(NULL);
+    ovsrcu_barrier();
+}
+
+/* Neighbours. */
+
+/* What a reader finds, as neighbours. */
+
+static struct ipoib_neigh *
+by_mac(const struct ipoib_neigh_table *t, struct eth_addr mac)
+{
+    uint64_t key = eth_addr_to_uint64(mac);
+    uint32_t slot;
+
+    ipoib_neigh_by_mac(t, &key, 1, &slot);
+    struct ipoib_neigh *neigh = ipoib_neigh_of_slot(t, slot);
+    ovs_assert(neigh == ipoib_neigh_find_mac(t, mac));
+    return neigh;
+}
+
+static struct ipoib_neigh *
+by_lid(const struct ipoib_neigh_table *t, uint16_t lid, uint32_t qpn)
+{
+    uint64_t key = ipoib_neigh_lid_key(lid, qpn);
+    uint32_t slot;
+
+    ipoib_neigh_by_lid(t, &key, 1, &slot);
+    return ipoib_neigh_of_slot(t, slot);
+}
+
+static struct ipoib_neigh *
+by_lid_alone(const struct ipoib_neigh_table *t, uint16_t lid)
+{
+    return ipoib_neigh_of_slot(t, ipoib_neigh_by_lid_alone(t, lid));
+}
+
+static struct ipoib_neigh *
+by_addr(const struct ipoib_neigh_table *t, const struct ipoib_addr *addr)
+{
+    uint32_t slot = ipoib_neigh_by_gid(t, &addr->gid, ipoib_addr_qpn(addr));
+    struct ipoib_neigh *neigh = ipoib_neigh_of_slot(t, slot);
+
+    ovs_assert(neigh == ipoib_neigh_find(t, addr));
+    return neigh;
+}
+
+static struct ipoib_neigh *
+by_ip(const struct ipoib_neigh_table *t, struct in6_addr ip)
+{
+    struct ipoib_neigh *neigh = ipoib_neigh_of_slot(t, ipoib_neigh_by_ip(t,
+                                                                         &ip));
+
+    ovs_assert(neigh == ipoib_neigh_find_ip(t, &ip));
+    return neigh;
+}
+
+/* Learns, and checks what is said to have changed. */
+static struct ipoib_neigh *
+learn(struct ipoib_neigh_table *t, struct ipoib_addr addr,
+      const struct in6_addr *ip, uint16_t slid, long long int now,
+      unsigned int expected)
+{
+    unsigned int changes;
+    struct ipoib_neigh *neigh = ipoib_neigh_learn(t, &addr, ip, slid, now,
+                                                  &changes);
+
+    if (changes != expected) {
+        ovs_fatal(0, "changes are %#x, should be %#x", changes, expected);
+    }
+    ovs_assert(ipoib_addr_equals(&neigh->addr, &addr));
+    ovs_assert(neigh->confirmed == now);
+    return neigh;
+}
+
+/* Removed neighbours, as the owner hears of them. */
+static size_t n_removed;
+static struct ipoib_addr last_removed;
+
+static void
+removed_cb(void *aux, struct ipoib_neigh *neigh)
+{
+    ovs_assert(aux == &n_removed);
+    ovs_assert(neigh->path == (void *) (uintptr_t) neigh->slot);
+    n_removed++;
+    last_removed = neigh->addr;
+}
+
+static const struct ipoib_neigh_ops neigh_ops = { .removed = removed_cb };
+
+static struct ipoib_neigh_table *
+new_table(size_t max)
+{
+    n_removed = 0;
+    return ipoib_neigh_table_create(PKEY, max, &neigh_ops, &n_removed);
+}
+
+/* As the owner does: something to be released. */
+static struct ipoib_neigh *
+own(struct ipoib_neigh *neigh)
+{
+    neigh->path = (void *) (uintptr_t) neigh->slot;
+    return neigh;
+}
+
+static void
+check_neigh_basics(void)
+{
+    struct ipoib_neigh_table *t = new_table(100);
+    struct ipoib_addr addr = make_addr(GUID + 1, 0x405);
+    struct in6_addr a = ip4(1), b = ip6(1), group, none = in6addr_any;
+    struct in6_addr none4 = in6_addr_mapped_ipv4(0);
+
+    group = in6_addr_mapped_ipv4(htonl(0xe0000001));
+    ovs_assert(!by_addr(t, &addr) && !by_ip(t, a) && !by_lid(t, 5, 0x405));
+
+    struct ipoib_neigh *n = learn(t, addr, &a, 5, 1000,
+                                  IPOIB_NEIGH_NEW | IPOIB_NEIGH_NEW_IP);
+    own(n);
+    ovs_assert(ipoib_neigh_table_count(t) == 1);
+    ovs_assert(ovs_list_is_empty(&n->wait) && !n->n_wait && n->created == 1000);
+    ovs_assert(eth_addr_equals(n->mac, ipoib_standin_mac(PKEY, &addr, 0)));
+    ovs_assert(by_mac(t, n->mac) == n && by_addr(t, &addr) == n);
+    ovs_assert(by_ip(t, a) == n && by_lid(t, 5, 0x405) == n);
+    ovs_assert(by_lid_alone(t, 5) == n && !by_lid(t, 5, 0x406));
+    ovs_assert(ipoib_neigh_used(t, n) == 1000);
+
+    struct ipoib_neigh_fast *fast = ipoib_neigh_fast(t, n->slot);
+    struct ibv_ah *ah;
+    ovs_assert(fast->qpn == 0x405 && ib_gid_equals(&fast->gid, &addr.gid));
+    ovs_assert(fast->mac == eth_addr_to_uint64(n->mac));
+    atomic_read_relaxed(&fast->ah, &ah);
+    ovs_assert(!ah);
+    ipoib_neigh_set_ah(t, n, (struct ibv_ah *) fast, 2044);
+    atomic_read_relaxed(&fast->ah, &ah);
+    ovs_assert(ah == (struct ibv_ah *) fast && fast->mtu == 2044);
+    ipoib_neigh_mark_used(fast, 7);
+    ovs_assert(ipoib_neigh_used(t, n) == 7000);
+
+    /* The same again; flags do not count; nothing that is no station's. */
+    put_16aligned_be32(&addr.flags_qpn, htonl(0x80000405));
+    ovs_assert(learn(t, addr, &a, 0, 2000, 0) == n);
+    ovs_assert(n->lid == 5 && n->n_ips == 1);
+    ovs_assert(!(ntohl(get_16aligned_be32(&n->addr.flags_qpn)) >> 24));
+    learn(t, addr, &none, 5, 2000, 0);
+    learn(t, addr, &none4, 5, 2000, 0);
+    learn(t, addr, &group, 5, 2000, 0);
+    learn(t, addr, NULL, 5, 2000, 0);
+    ovs_assert(n->n_ips == 1);
+    learn(t, addr, &b, 5, 2000, IPOIB_NEIGH_NEW_IP);
+    ovs_assert(n->n_ips == 2 && by_ip(t, b) == n);
+
+    /* Another LID, another prefix. */
+    learn(t, addr, &b, 6, 2000, IPOIB_NEIGH_NEW_LID);
+    ovs_assert(!by_lid(t, 5, 0x405) && !by_lid_alone(t, 5));
+    ovs_assert(by_lid(t, 6, 0x405) == n && by_lid_alone(t, 6) == n);
+    addr.gid = ib_gid_make(UINT64_C(0xfec0000000000001), GUID + 1);
+    ovs_assert(learn(t, addr, &b, 6, 2000, IPOIB_NEIGH_NEW_LID) == n);
+    ovs_assert(by_addr(t, &addr) == n);
+    ovs_assert(ib_gid_equals(&fast->gid, &addr.gid));
+    ovs_assert(ipoib_neigh_table_count(t) == 1);
+
+    /* It moves to another station. */
+    struct ipoib_addr other = make_addr(GUID + 2, 0x405);
+    struct ipoib_neigh *m = learn(t, other, &a, 0, 3000,
+                                  IPOIB_NEIGH_NEW | IPOIB_NEIGH_MOVED_IP);
+    own(m);
+    ovs_assert(by_ip(t, a) == m && n->n_ips == 1 && m->n_ips == 1);
+    ovs_assert(!eth_addr_equals(n->mac, m->mac));
+
+    struct eth_addr mac = n->mac;
+    ipoib_neigh_remove(t, n);
+    ovs_assert(n_removed == 1 && ipoib_addr_equals(&last_removed, &addr));
+    ovs_assert(!by_mac(t, mac) && !by_addr(t, &addr) && !by_ip(t, b));
+    ovs_assert(!by_lid(t, 6, 0x405) && !by_lid_alone(t, 6));
+    ovs_assert(ipoib_neigh_flush(t) == 1 && n_removed == 2);
+    ovs_assert(!ipoib_neigh_table_count(t) && !by_ip(t, a));
+    ipoib_neigh_table_destroy(t);
+    ipoib_neigh_table_destroy(NULL);
+}
+
+static void
+check_neigh_lids(void)
+{
+    struct ipoib_neigh_table *t = new_table(100);
+    struct ipoib_neigh *n[4];
+
+    /* 0, 1 and 2: the same LID and QPN; 3: another QPN. */
+    for (int i = 0; i < 4; i++) {
+        n[i] = own(learn(t, make_addr(GUID + i, i < 3 ? 0x100 : 0x200), NULL,
+                         9, 1000, IPOIB_NEIGH_NEW));
+        ovs_assert(by_lid(t, 9, 0x100) == (i ? NULL : n[0]));
+        ovs_assert(by_lid_alone(t, 9) == (i ? NULL : n[0]));
+    }
+    ovs_assert(by_lid(t, 9, 0x200) == n[3]);
+    learn(t, n[0]->addr, NULL, 10, 1000, IPOIB_NEIGH_NEW_LID);
+    ovs_assert(!by_lid(t, 9, 0x100));
+    ovs_assert(by_lid(t, 10, 0x100) == n[0]);
+    ovs_assert(by_lid_alone(t, 10) == n[0]);
+    ipoib_neigh_remove(t, n[1]);
+    ovs_assert(by_lid(t, 9, 0x100) == n[2] && !by_lid_alone(t, 9));
+    ipoib_neigh_remove(t, n[3]);
+    ovs_assert(by_lid(t, 9, 0x100) == n[2] && by_lid_alone(t, 9) == n[2]);
+    learn(t, n[0]->addr, NULL, 9, 1000, IPOIB_NEIGH_NEW_LID);
+    ovs_assert(!by_lid(t, 9, 0x100) && !by_lid(t, 10, 0x100));
+    ipoib_neigh_remove(t, n[0]);
+    ovs_assert(by_lid(t, 9, 0x100) == n[2] && by_lid_alone(t, 9) == n[2]);
+    ipoib_neigh_table_destroy(t);
+    ovs_assert(n_removed == 4);
+}
+
+static void
+check_neigh_reborn(void)
+{
+    struct ipoib_neigh_table *t = new_table(100);
+    struct in6_addr a = ip4(1), b = ip4(2), a6 = ip6(1);
+    unsigned int new = IPOIB_NEIGH_NEW, reborn = IPOIB_NEIGH_REBORN;
+    long long int now = 1000;
+
+    struct ipoib_neigh *n = own(learn(t, make_addr(GUID, 0x100), &a, 3, now,
+                                      new | IPOIB_NEIGH_NEW_IP));
+    struct eth_addr mac1 = n->mac;
+    learn(t, n->addr, &a6, 3, now, IPOIB_NEIGH_NEW_IP);
+
+    /* Reboots: all that it had moves. */
+    n = own(learn(t, make_addr(GUID, 0x101), &a, 3, now, new | reborn));
+    struct eth_addr mac2 = n->mac;
+    ovs_assert(n_removed == 1 && ipoib_neigh_table_count(t) == 1);
+    ovs_assert(n->n_ips == 2 && by_ip(t, a) == n && by_ip(t, a6) == n);
+    ovs_assert(!eth_addr_equals(mac1, mac2));
+    ovs_assert(by_mac(t, mac1) == n && by_mac(t, mac2) == n);
+    ovs_assert(by_lid(t, 3, 0x101) == n && !by_lid(t, 3, 0x100));
+
+    /* And again, by its other address, and with an address less. */
+    now += 1000;
+    n = own(learn(t, make_addr(GUID, 0x102), &a6, 3, now, new | reborn));
+    struct eth_addr mac3 = n->mac;
+    ovs_assert(by_mac(t, mac1) == n && by_mac(t, mac2) == n);
+    ovs_assert(by_mac(t, mac3) == n && ovs_list_size(&n->aliases) == 2);
+
+    /* Back to the first QPN: an alias is the MAC again. */
+    now += 1000;
+    n = own(learn(t, make_addr(GUID, 0x100), &a, 3, now, new | reborn));
+    ovs_assert(eth_addr_equals(n->mac, mac1) && !n->attempt);
+    ovs_assert(by_mac(t, mac1) == n && by_mac(t, mac2) == n);
+    ovs_assert(by_mac(t, mac3) == n && ovs_list_size(&n->aliases) == 2);
+
+    /* Aliases end one after the other. */
+    ipoib_neigh_age(t, 1000 + IPOIB_NEIGH_ALIAS_MS, INT64_MAX, 100);
+    ovs_assert(by_mac(t, mac1) == n && by_mac(t, mac2) == n);
+    ipoib_neigh_age(t, 2000 + IPOIB_NEIGH_ALIAS_MS, INT64_MAX, 100);
+    ovs_assert(by_mac(t, mac1) == n && !by_mac(t, mac2));
+    ovs_assert(by_mac(t, mac3) == n);
+    ipoib_neigh_age(t, 3000 + IPOIB_NEIGH_ALIAS_MS, INT64_MAX, 100);
+    ovs_assert(by_mac(t, mac1) == n && !by_mac(t, mac3));
+
+    /* Two that live on one GUID: an address moves between them. */
+    learn(t, n->addr, &b, 3, now, IPOIB_NEIGH_NEW_IP);
+    struct ipoib_neigh *m = own(learn(t, make_addr(GUID, 0x200), &a, 3, now,
+                                      new | IPOIB_NEIGH_MOVED_IP));
+    ovs_assert(ipoib_neigh_table_count(t) == 2 && n_removed == 3);
+    ovs_assert(by_ip(t, a) == m && by_ip(t, b) == n && by_ip(t, a6) == n);
+    ovs_assert(by_mac(t, n->mac) == n && by_mac(t, m->mac) == m);
+
+    /* With its last IPv4 address it is taken for dead, by a mistake: it gets
+     * its MAC back.  The LID is no longer shared after that. */
+    learn(t, m->addr, &b, 3, now, reborn);
+    ovs_assert(by_mac(t, mac1) == m && by_ip(t, a6) == m && m->n_ips == 3);
+    ovs_assert(by_lid_alone(t, 3) == m);
+    n = own(learn(t, make_addr(GUID, 0x100), &b, 3, now,
+                  new | IPOIB_NEIGH_MOVED_IP));
+    ovs_assert(eth_addr_equals(n->mac, mac1) && by_mac(t, mac1) == n);
+    ovs_assert(ovs_list_is_empty(&m->aliases) && by_ip(t, b) == n);
+
+    /* No more aliases than the limit: the oldest go. */
+    struct eth_addr macs[20];
+    for (int i = 0; i < 20; i++) {
+        learn(t, make_addr(GUID + 1, 0x300 + i), &a, 0, now,
+              i ? new | reborn : new | IPOIB_NEIGH_MOVED_IP);
+        n = own(ipoib_neigh_find_ip(t, &a));
+        macs[i] = n->mac;
+        for (int j = 0; j <= i; j++) {
+            bool kept = i - j <= IPOIB_NEIGH_MAX_ALIASES;
+
+            ovs_assert(by_mac(t, macs[j]) == (kept ? n : NULL));
+        }
+    }
+    ipoib_neigh_remove(t, n);
+    for (int i = 0; i < 20; i++) {
+        ovs_assert(!by_mac(t, macs[i]));
+    }
+    ipoib_neigh_table_destroy(t);
+}
+
+/* Identities whose stand-in MACs are the same, found by trying 24 million. */
+static const struct {
+    uint32_t qpn1;
+    uint64_t guid1;
+    uint32_t qpn2;
+    uint64_t guid2;
+} collisions[] = {
+    { 0x65c, GUID + 0x1a1c, 0x778, GUID + 0x3b8f },
+    { 0x41d, GUID + 0x1ed4, 0x4d4, GUID + 0x3687 },
+    { 0x67a, GUID + 0x2b0f, 0x76c, GUID + 0x4a2a },
+};
+
+static void
+check_neigh_collisions(void)
+{
+    struct ipoib_neigh_table *t = new_table(100);
+    struct in6_addr a = ip4(1);
+    unsigned int new = IPOIB_NEIGH_NEW;
+
+    for (size_t i = 0; i < ARRAY_SIZE(collisions); i++) {
+        struct ipoib_addr one = make_addr(collisions[i].guid1,
+                                          collisions[i].qpn1);
+        struct ipoib_addr two = make_addr(collisions[i].guid2,
+                                          collisions[i].qpn2);
+        struct eth_addr mac = ipoib_standin_mac(PKEY, &one, 0);
+
+        ovs_assert(eth_addr_equals(mac, ipoib_standin_mac(PKEY, &two, 0)));
+        ovs_assert(!eth_addr_equals(mac, ipoib_standin_mac(PKEY, &two, 1)));
+
+        struct ipoib_neigh *n = own(learn(t, one, NULL, 0, 1000, new));
+        struct ipoib_neigh *m = own(learn(t, two, NULL, 0, 1000, new));
+        struct eth_addr mac2 = m->mac;
+        ovs_assert(eth_addr_equals(n->mac, mac) && n->attempt == 0);
+        ovs_assert(eth_addr_equals(mac2, ipoib_standin_mac(PKEY, &two, 1)));
+        ovs_assert(by_mac(t, mac) == n && by_mac(t, mac2) == m);
+
+        /* The first goes, comes again. */
+        ipoib_neigh_remove(t, n);
+        ovs_assert(!by_mac(t, mac) && by_mac(t, mac2) == m);
+        n = own(learn(t, one, NULL, 0, 1000, new));
+        ovs_assert(by_mac(t, mac) == n && by_mac(t, mac2) == m);
+
+        /* The second goes, comes again as the only one. */
+        ipoib_neigh_remove(t, m);
+        ovs_assert(by_mac(t, mac) == n && !by_mac(t, mac2));
+        ipoib_neigh_remove(t, n);
+        m = own(learn(t, two, NULL, 0, 1000, new));
+        ovs_assert(by_mac(t, mac) == m && m->attempt == 0);
+        ipoib_neigh_remove(t, m);
+
+        /* The first is reborn; its old MAC, an alias now, is not the
+         * second's.  When the second is gone, the alias is still there. */
+        own(learn(t, one, &a, 0, 1000, new | IPOIB_NEIGH_NEW_IP));
+        n = own(learn(t, make_addr(collisions[i].guid1, 0xabc), &a, 0, 1000,
+                      new | IPOIB_NEIGH_REBORN));
+        m = own(learn(t, two, NULL, 0, 1000, new));
+        ovs_assert(m->attempt == 1);
+        ovs_assert(by_mac(t, mac) == n && by_mac(t, mac2) == m);
+        ipoib_neigh_remove(t, m);
+        ovs_assert(by_mac(t, mac) == n && !by_mac(t, mac2));
+        m = own(learn(t, two, NULL, 0, 1000, new));
+        ipoib_neigh_remove(t, n);
+        ovs_assert(!by_mac(t, mac) && by_mac(t, mac2) == m);
+        ipoib_neigh_remove(t, m);
+    }
+    ipoib_neigh_table_destroy(t);
+}
+
+static void
+check_neigh_limits(void)
+{
+    struct ipoib_neigh_table *t = new_table(10);
+    unsigned int new = IPOIB_NEIGH_NEW;
+    long long int now = 100000;
+
+    /* The one that was used least recently goes. */
+    for (int i = 0; i < 10; i++) {
+        own(learn(t, make_addr(GUID, 0x100 + i), NULL, 0, now, new));
+        now += 1000;
+    }
+    struct ipoib_addr addr0 = make_addr(GUID, 0x100);
+    struct ipoib_addr addr1 = make_addr(GUID, 0x101);
+    learn(t, addr0, NULL, 0, now, 0);
+    ipoib_neigh_mark_used(ipoib_neigh_fast(t, by_addr(t, &addr1)->slot),
+                          now / 1000);
+    ovs_assert(!n_removed);
+    for (int i = 10; i < 18; i++) {
+        own(learn(t, make_addr(GUID, 0x100 + i), NULL, 0, now, new));
+        ovs_assert(n_removed == i - 9);
+        ovs_assert(ipoib_addr_qpn(&last_removed) == 0x100 + i - 8);
+    }
+    ovs_assert(by_addr(t, &addr0) && by_addr(t, &addr1));
+    ovs_assert(ipoib_neigh_table_count(t) == 10);
+    ipoib_neigh_table_set_max(t, 3);
+    ovs_assert(ipoib_neigh_table_count(t) == 3 && n_removed == 15);
+    ipoib_neigh_table_set_max(t, 0);
+    ovs_assert(ipoib_neigh_table_count(t) == 1);
+
+    /* The data path is ahead of the clock: the new one stays all the same. */
+    for (int i = 0; i < 200; i++) {
+        struct ipoib_addr addr = make_addr(GUID, 0x200 + i);
+        struct ipoib_neigh *n = own(learn(t, addr, NULL, 0, now, new));
+
+        ovs_assert(by_addr(t, &addr) == n);
+        ipoib_neigh_mark_used(ipoib_neigh_fast(t, n->slot), now / 1000 + 5);
+    }
+
+    /* Of 100 addresses, the latest 64 stay, and the one that is heard. */
+    struct ipoib_neigh *n = own(learn(t, addr0, NULL, 0, now, new));
+    for (int i = 0; i < 100; i++) {
+        struct in6_addr ip = ip4(i), first = ip4(0);
+
+        learn(t, addr0, &ip, 0, now, IPOIB_NEIGH_NEW_IP);
+        learn(t, addr0, &first, 0, now, 0);
+    }
+    ovs_assert(n->n_ips == 64 && ovs_list_size(&n->ips) == 64);
+    for (int i = 0; i < 100; i++) {
+        ovs_assert(by_ip(t, ip4(i)) == (i == 0 || i > 36 ? n : NULL));
+    }
+    ipoib_neigh_table_destroy(t);
+}
+
+struct walk_aux {
+    size_t n;
+    struct ipoib_neigh_table *remove;
+};
+
+static void
+walk_cb(struct ipoib_neigh *neigh, void *aux_)
+{
+    struct walk_aux *aux = aux_;
+
+    aux->n++;
+    if (aux->remove) {
+        ipoib_neigh_remove(aux->remove, neigh);
+    }
+}
+
+static void
+check_neigh_rounds(void)
+{
+    enum { N = 3000 };
+    struct ipoib_neigh_table *t = new_table(N);
+    long long int now = 1000 * 1000;
+    struct walk_aux aux = { 0, NULL };
+    size_t pos = 0;
+
+    ovs_assert(!ipoib_neigh_walk(t, &pos, 10, walk_cb, &aux));
+    ovs_assert(!ipoib_neigh_age(t, now, 10, 10));
+    for (int i = 0; i < N; i++) {
+        own(learn(t, make_addr(GUID + i / 7, 0x100 + i), NULL, 1 + i % 50, now,
+                  IPOIB_NEIGH_NEW));
+    }
+
+    /* A third is sent to, a third is heard, the others go; each call does
+     * its share. */
+    for (int i = 0; i < N; i++) {
+        struct ipoib_addr addr = make_addr(GUID + i / 7, 0x100 + i);
+
+        if (i % 3 == 0) {
+            ipoib_neigh_mark_used(ipoib_neigh_fast(t, by_addr(t, &addr)->slot),
+                                  now / 1000 + 50);
+        } else if (i % 3 == 1) {
+            learn(t, addr, NULL, 0, now + 50000, 0);
+        }
+    }
+    now += 60000;
+    for (int i = 0; i < 10; i++) {
+        ovs_assert(ipoib_neigh_age(t, now, 60000, N / 10) == N / 30);
+    }
+    ovs_assert(ipoib_neigh_table_count(t) == N / 3 * 2);
+    ovs_assert(!ipoib_neigh_age(t, now, 60000, N * 10));
+    for (int i = 0; i < N; i++) {
+        struct ipoib_addr addr = make_addr(GUID + i / 7, 0x100 + i);
+
+        ovs_assert(!by_addr(t, &addr) == (i % 3 == 2));
+    }
+
+    for (int rounds = 1; ipoib_neigh_walk(t, &pos, 100, walk_cb, &aux);
+         rounds++) {
+        ovs_assert(rounds < N / 100);
+    }
+    ovs_assert(aux.n == N / 3 * 2 && pos == N);
+    pos = 0;
+    aux.remove = t;
+    ipoib_neigh_walk(t, &pos, N, walk_cb, &aux);
+    ovs_assert(!ipoib_neigh_table_count(t));
+    ipoib_neigh_table_destroy(t);
+}
+
+/* Hosts. */
+
+static size_t n_hosts_removed;
+static uint32_t last_host_qpn;
+
+static void
+host_removed_cb(void *aux, struct ipoib_host *host)
+{
+    ovs_assert(aux == &n_hosts_removed);
+    n_hosts_removed++;
+    last_host_qpn = host->qpn;
+}
+
+static const struct ipoib_host_ops host_ops = { .removed = host_removed_cb };
+
+static struct ipoib_host *
+learn_host(struct ipoib_host_table *t, uint64_t mac, uint16_t vlan,
+           const struct in6_addr *ip, long long int now, unsigned int expected)
+{
+    unsigned int changes;
+    struct eth_addr ea;
+
+    eth_addr_from_uint64(mac, &ea);
+    struct ipoib_host *host = ipoib_host_learn(t, ea, vlan, ip, now, &changes);
+    ovs_assert(changes == expected);
+    ovs_assert(host->heard == now && ipoib_host_find(t, ea, vlan) == host);
+    return host;
+}
+
+static struct ipoib_host *
+host_by_qpn(const struct ipoib_host_table *t, uint64_t qpn)
+{
+    uint32_t slot;
+
+    ipoib_host_by_qpn(t, &qpn, 1, &slot);
+    return ipoib_host_of_slot(t, slot);
+}
+
+static struct ipoib_host *
+host_by_ip(const struct ipoib_host_table *t, struct in6_addr ip)
+{
+    struct ipoib_host *host = ipoib_host_of_slot(t, ipoib_host_by_ip(t, &ip));
+
+    ovs_assert(host == ipoib_host_find_ip(t, &ip));
+    return host;
+}
+
+static void
+host_walk_cb(struct ipoib_host *host, void *n_)
+{
+    size_t *n = n_;
+
+    ovs_assert(host->mac.ea[0] == 2);
+    ++*n;
+}
+
+static void
+check_hosts(void)
+{
+    const uint64_t mac = UINT64_C(0x020000000001);
+    struct ipoib_host_table *t = ipoib_host_table_create(4, &host_ops,
+                                                         &n_hosts_removed);
+    struct in6_addr a = ip4(1), b = ip6(1);
+    unsigned int new = IPOIB_HOST_NEW;
+    long long int now = 100000;
+
+    struct ipoib_host *h = learn_host(t, mac, 0, &a, now,
+                                      new | IPOIB_HOST_NEW_IP);
+    ovs_assert(ovs_list_is_empty(&h->wait) && !h->qp && !h->qpn);
+    learn_host(t, mac, 0, &b, now, IPOIB_HOST_NEW_IP);
+    learn_host(t, mac, 0, &in6addr_any, now, 0);
+    ovs_assert(learn_host(t, mac, 0, NULL, now, 0) == h && h->n_ips == 2);
+    struct ipoib_host *v = learn_host(t, mac, 100, NULL, now, new);
+    ovs_assert(v != h && ipoib_host_table_count(t) == 2);
+
+    /* QPNs. */
+    ovs_assert(!host_by_qpn(t, 0x100) && !host_by_qpn(t, 0));
+    ipoib_host_set_qpn(t, h, 0x100, false);
+    ovs_assert(host_by_qpn(t, 0x100) == h && h->qpn == 0x100);
+    ipoib_host_set_qpn(t, h, 0x101, false);
+    ovs_assert(host_by_qpn(t, 0x101) == h && !host_by_qpn(t, 0x100));
+    ipoib_host_set_qpn(t, h, 0x50, true);
+    ovs_assert(!host_by_qpn(t, 0x101) && !host_by_qpn(t, 0x50));
+    ovs_assert(h->shares_qp && h->qpn == 0x50 && host_by_ip(t, a) == h);
+    ipoib_host_set_qpn(t, h, 0x101, false);
+    ovs_assert(!h->shares_qp && host_by_qpn(t, 0x101) == h);
+    ipoib_host_set_qpn(t, v, 0x101, false); /* Moved: 'h' is not first asked. */
+    ipoib_host_set_qpn(t, h, 0, false);
+    ovs_assert(host_by_qpn(t, 0x101) == v && !h->qpn);
+    ipoib_host_set_router(t, h, true);
+
+    struct ipoib_host_fast *fast = ipoib_host_fast(t, h->slot);
+    ovs_assert(fast->mac == mac && !fast->vlan && fast->is_router);
+    ovs_assert(h->is_router && ipoib_host_fast(t, v->slot)->vlan == 100);
+
+    /* Addresses move. */
+    learn_host(t, mac, 100, &a, now, IPOIB_HOST_MOVED_IP);
+    ovs_assert(host_by_ip(t, a) == v && host_by_ip(t, b) == h);
+    ovs_assert(h->n_ips == 1 && v->n_ips == 1);
+    for (int i = 0; i < 100; i++) {
+        struct in6_addr ip = ip4(100 + i);
+
+        learn_host(t, mac, 0, &ip, now, IPOIB_HOST_NEW_IP);
+    }
+    ovs_assert(h->n_ips == 64 && !host_by_ip(t, b));
+    ovs_assert(host_by_ip(t, ip4(136)) == h && !host_by_ip(t, ip4(135)));
+
+    /* Limits, age. */
+    ipoib_host_set_qpn(t, h, 0x102, false);
+    learn_host(t, mac, 100, NULL, now + 1000, 0);
+    learn_host(t, mac + 1, 0, NULL, now + 2000, new);
+    learn_host(t, mac + 2, 0, NULL, now + 3000, new);
+    ovs_assert(!n_hosts_removed);
+    learn_host(t, mac + 3, 0, NULL, now + 4000, new);
+    ovs_assert(n_hosts_removed == 1 && last_host_qpn == 0x102);
+    ovs_assert(!host_by_qpn(t, 0x102) && !host_by_ip(t, ip4(136)));
+    ovs_assert(host_by_qpn(t, 0x101) == v && host_by_ip(t, a) == v);
+
+    size_t pos = 0, n = 0;
+    while (ipoib_host_walk(t, &pos, 1, host_walk_cb, &n)) {
+        continue;
+    }
+    ovs_assert(n == 4);
+    atomic_store_relaxed(&ipoib_host_fast(t, v->slot)->used,
+                         (now + 10000) / 1000);
+    ovs_assert(!ipoib_host_age(t, now + 3999, 2000, 0));
+    ovs_assert(ipoib_host_age(t, now + 4000, 2000, 100) == 1);
+    ovs_assert(ipoib_host_age(t, now + 11999, 2000, 100) == 2);
+    ovs_assert(ipoib_host_table_count(t) == 1 && host_by_ip(t, a) == v);
+    ovs_assert(ipoib_host_flush(t) == 1 && n_hosts_removed == 5);
+    ovs_assert(!host_by_qpn(t, 0x101) && !host_by_ip(t, a));
+    learn_host(t, mac, 0, &a, now, new | IPOIB_HOST_NEW_IP);
+    ipoib_host_table_destroy(t);
+    ovs_assert(n_hosts_removed == 6);
+    ipoib_host_table_destroy(NULL);
+}
+
+static void
+run_checks(void)
+{
+    check_table_basics();
+    check_table_keys();
+    check_slots();
+    check_neigh_basics();
+    check_neigh_lids();
+    check_neigh_reborn();
+    check_neigh_collisions();
+    check_neigh_limits();
+    check_neigh_rounds();
+    check_hosts();
+}
+
+static void
+test_ipoib_tables_main(int argc, char *argv[])
+{
+    const char *what = argc > 1 ? argv[1] : "";
+
+    if (!strcmp(what, "check")) {
+        run_checks();
+    } else {
+        ovs_fatal(0, "%s: neither check nor random nor threads nor benchmark",
+                  what);
+    }
+}
+
+OVSTEST_REGISTER("test-ipoib-tables", test_ipoib_tables_main);
