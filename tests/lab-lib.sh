@@ -181,14 +181,16 @@ lab_check_log() {
 }
 
 # lab_check_capture NAME FILE [FILTER]: tshark decodes it, and finds no packet
-# (of those that FILTER tells) malformed.
+# (of those that FILTER tells) malformed.  It must not put TCP streams together:
+# it takes retransmissions of other lengths for malformed.
 lab_check_capture() {
     local name=$1 file=$2 filter=${3:+ && ($3)}
     if ! command -v tshark >/dev/null; then
         skip "$name: no tshark here"
     elif [ ! -s "$file" ]; then
         fail "$name" <<<"there is no $file"
-    elif ! timeout 300 tshark -n -r "$file" -Y "_ws.malformed$filter" \
+    elif ! timeout 300 tshark -n -o tcp.desegment_tcp_streams:FALSE \
+                   -r "$file" -Y "_ws.malformed$filter" \
                    >"$out/tshark" 2>"$out/tshark.err"; then
         fail "$name" <"$out/tshark.err"
     elif [ -s "$out/tshark" ]; then
