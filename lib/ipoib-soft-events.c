@@ -52,41 +52,46 @@ soft_events_destroy(struct soft_hca *hca)
     ovs_mutex_destroy(&hca->events.mutex);
 }
 
+/* Whether an event is of a queue pair, a CQ or an SRQ.  Otherwise it is of
+ * the port or the device. */
+static bool
+is_cq_event(enum ibv_event_type type)
+{
+    return type == IBV_EVENT_CQ_ERR;
+}
+
+static bool
+is_srq_event(enum ibv_event_type type)
+{
+    return type == IBV_EVENT_SRQ_ERR || type == IBV_EVENT_SRQ_LIMIT_REACHED;
+}
+
+static bool
+is_qp_event(enum ibv_event_type type)
+{
+    return (type == IBV_EVENT_QP_FATAL || type == IBV_EVENT_QP_REQ_ERR
+            || type == IBV_EVENT_QP_ACCESS_ERR || type == IBV_EVENT_COMM_EST
+            || type == IBV_EVENT_SQ_DRAINED
+            || type == IBV_EVENT_QP_LAST_WQE_REACHED);
+}
+
 static void *
 event_element(const struct ibv_async_event *e)
 {
-    switch ((int) e->event_type) {
-    case IBV_EVENT_CQ_ERR:
-        return e->element.cq;
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-    case IBV_EVENT_COMM_EST:
-    case IBV_EVENT_SQ_DRAINED:
-    case IBV_EVENT_PATH_MIG:
-    case IBV_EVENT_PATH_MIG_ERR:
-    case IBV_EVENT_QP_LAST_WQE_REACHED:
-        return e->element.qp;
-    case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_SRQ_LIMIT_REACHED:
-        return e->element.srq;
-    default:
-        return NULL;
-    }
+    return (is_cq_event(e->event_type) ? (void *) e->element.cq
+            : is_srq_event(e->event_type) ? (void *) e->element.srq
+            : is_qp_event(e->event_type) ? (void *) e->element.qp : NULL);
 }
 
 static struct soft_event_count *
 event_count(const struct ibv_async_event *e)
 {
-    switch ((int) e->event_type) {
-    case IBV_EVENT_CQ_ERR:
-        return &soft_cq_cast(e->element.cq)->events;
-    case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_SRQ_LIMIT_REACHED:
-        return &soft_srq_cast(e->element.srq)->events;
-    default:
-        return event_element(e) ? &soft_qp_cast(e->element.qp)->events : NULL;
-    }
+    return (is_cq_event(e->event_type)
+            ? &soft_cq_cast(e->element.cq)->events
+            : is_srq_event(e->event_type)
+            ? &soft_srq_cast(e->element.srq)->events
+            : is_qp_event(e->event_type)
+            ? &soft_qp_cast(e->element.qp)->events : NULL);
 }
 
 /* Queues an event.  'element' is the QP, CQ or SRQ, or NULL for the port.

@@ -96,7 +96,7 @@ port_down(struct soft_socket *s)
     if (s->attached) {
         s->attached = false;
         soft_count(s->hca, SOFT_C_LOST, 1);
-        VLOG_INFO("%s: lost the fabric", s->hca->device.name);
+        VLOG_INFO("%s: lost the fabric", s->hca->full_name);
         s->port.state = IBV_PORT_DOWN;
         s->port.grh_required = false;
         soft_port_set(s->hca, &s->port, false);
@@ -159,7 +159,7 @@ socket_connect(struct soft_socket *s)
     if (fd < 0) {
         if (!s->n_tries++) {
             VLOG_INFO("%s: the fabric does not answer (%s), trying on",
-                      s->hca->device.name, ovs_strerror(-fd));
+                      s->hca->full_name, ovs_strerror(-fd));
         }
         s->next_try = time_msec() + (s->n_tries < RETRY_SOON_FOR
                                      ? RETRY_SOON_MS : RETRY_LATER_MS);
@@ -200,7 +200,7 @@ socket_attach(struct soft_socket *s)
         host[0] = '\0';
     }
     snprintf(m.description, sizeof m.description, "%.24s %.24s", host,
-             s->hca->device.name);
+             s->hca->full_name);
     if (send(conn->fd, &m, sizeof m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0
         && !s->udp && errno != EAGAIN) {
         socket_disconnect(s);
@@ -266,7 +266,7 @@ handle_port(struct soft_socket *s, const struct ib_soft_port *m, size_t len)
         s->attached = true;
         soft_count(s->hca, SOFT_C_ATTACHED, 1);
         VLOG_INFO("%s: attached to the fabric as LID %u, GUID 0x%016"PRIx64,
-                  s->hca->device.name, ntohs(m->lid), s->hca->port_guid);
+                  s->hca->full_name, ntohs(m->lid), s->hca->port_guid);
     }
     p->state = m->state;
     p->lmc = m->lmc;

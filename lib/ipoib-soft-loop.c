@@ -131,7 +131,7 @@ subnet_add(struct soft_subnet *s, struct soft_hca *hca, char **errp)
     if (hca->name.guid && guid_in_use(s, hca)) {
         if (errp) {
             *errp = xasprintf("soft device '%s': port GUID 0x%016"PRIx64
-                              " is in use", hca->device.name, hca->port_guid);
+                              " is in use", hca->full_name, hca->port_guid);
         }
         return -EADDRINUSE;
     }
@@ -146,7 +146,7 @@ subnet_add(struct soft_subnet *s, struct soft_hca *hca, char **errp)
     }
     if (errp) {
         *errp = xasprintf("soft device '%s': all %d ports of the subnet are "
-                          "in use", hca->device.name, LOOP_MAX_PORTS);
+                          "in use", hca->full_name, LOOP_MAX_PORTS);
     }
     return -ENOSPC;
 }

@@ -151,6 +151,7 @@ void soft_name_destroy(struct soft_name *);
 struct soft_hca {
     struct ibv_context ctx;     /* First. */
     struct ibv_device device;
+    char *full_name;            /* 'device.name' has room for 63 bytes. */
     struct soft_name name;
     uint64_t port_guid;
 

@@ -226,9 +226,8 @@ soft_qp_error(struct soft_qp *qp)
 }
 
 static int
-modify_check(struct soft_qp *qp OVS_UNUSED, const struct ibv_qp_attr *attr,
-             int mask, enum ibv_qp_state from, enum ibv_qp_state to)
-    OVS_REQUIRES(qp->mutex)
+modify_check(const struct ibv_qp_attr *attr, int mask,
+             enum ibv_qp_state from, enum ibv_qp_state to)
 {
     const struct qp_transition *t;
     int given = mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE);
@@ -264,7 +263,7 @@ soft_modify_qp(struct ibv_qp *qp_, struct ibv_qp_attr *attr, int mask)
     ovs_mutex_lock(&qp->mutex);
     from = soft_qp_state(qp);
     to = mask & IBV_QP_STATE ? attr->qp_state : from;
-    error = modify_check(qp, attr, mask, from, to);
+    error = modify_check(attr, mask, from, to);
     if (!error) {
         if (mask & IBV_QP_PKEY_INDEX) {
             qp->pkey_index = attr->pkey_index;

@@ -250,6 +250,7 @@ hca_create(const char *name, struct soft_name *n)
 {
     struct soft_hca *hca = xzalloc(sizeof *hca);
 
+    hca->full_name = xstrdup(name);
     hca->name = *n;
     hca->port_guid = choose_guid(n, name);
     ovs_mutex_init(&hca->mutex);
@@ -287,6 +288,7 @@ hca_free(struct soft_hca *hca)
     soft_mr_free_table(hca);
     soft_events_destroy(hca);
     soft_name_destroy(&hca->name);
+    free(hca->full_name);
     ovs_mutex_destroy(&hca->mutex);
     free(hca);
 }

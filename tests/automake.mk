@@ -51,7 +51,8 @@ EXTRA_DIST += \
 	tests/check-layers \
 	tests/check-ovs \
 	tests/in-sandbox \
-	tests/lsan.supp
+	tests/lsan.supp \
+	tests/verbs-control
 
 TESTSUITE = tests/testsuite
 SYSTEM_TESTSUITE = tests/system-testsuite

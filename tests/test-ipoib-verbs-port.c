@@ -125,12 +125,12 @@ test_scatter(void)
 
     make_end(&a, A, NULL);
     make_end(&b, B, NULL);
-    rsge[0] = (struct ibv_sge) { (uintptr_t) slot(&a, 1), IB_GRH_LEN,
+    rsge[0] = (struct ibv_sge) { addr_of(&a, 1), IB_GRH_LEN,
                                  a.mr->lkey };
-    rsge[1] = (struct ibv_sge) { (uintptr_t) slot(&a, 2) + 1, 4096,
+    rsge[1] = (struct ibv_sge) { addr_of(&a, 2) + 1, 4096,
                                  a.mr->lkey };
-    ssge[0] = (struct ibv_sge) { (uintptr_t) slot(&b, 1), 14, b.mr->lkey };
-    ssge[1] = (struct ibv_sge) { (uintptr_t) slot(&b, 2) + 3, 500,
+    ssge[0] = (struct ibv_sge) { addr_of(&b, 1), 14, b.mr->lkey };
+    ssge[1] = (struct ibv_sge) { addr_of(&b, 2) + 3, 500,
                                  b.mr->lkey };
     fill(slot(&b, 1), 0, 14);
     fill(slot(&b, 2) + 3, 2, 500);  /* Goes on where the first piece ends. */
@@ -293,7 +293,8 @@ ask_sa(struct end *e, uint8_t method, uint16_t attr_id, uint32_t mask,
     return status;
 }
 
-/* Joins or leaves a group.  Returns its LID, or 0. */
+/* Joins a group, or leaves it.  Returns 0 on failure, otherwise the LID of the
+ * group that was joined, or 1. */
 static uint16_t
 member(struct end *sa, const union ibv_gid *mgid, uint8_t state,
        uint8_t method)
@@ -313,7 +314,7 @@ member(struct end *sa, const union ibv_gid *mgid, uint8_t state,
                : IB_MCM_MASK_LEAVE, &rec, sizeof rec, NULL, NULL)) {
         return 0;
     }
-    return ntohs(rec.mlid);
+    return method == IB_METHOD_SET ? ntohs(rec.mlid) : 1;
 }
 
 void

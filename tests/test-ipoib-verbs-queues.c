@@ -181,7 +181,7 @@ test_chain(void)
     make_end(&a, A, NULL);
     make_end(&b, B, NULL);
     post_recvs(&a, 100);
-    sge = (struct ibv_sge) { (uintptr_t) slot(&b, SEND_SLOT), 60,
+    sge = (struct ibv_sge) { addr_of(&b, SEND_SLOT), 60,
                              b.mr->lkey };
     make_chain(wr, 32, &sge, ah, a.qp->qp_num);
     error = ibv_post_send(b.qp, wr, &bad);
@@ -237,7 +237,7 @@ send_error(struct end *b, struct end *a, struct ibv_ah *ah,
            struct ibv_ah *bad_ah, struct ibv_sge *bad_sge,
            enum ibv_wc_status want, const char *what)
 {
-    struct ibv_sge sge = { (uintptr_t) slot(b, SEND_SLOT), 30, b->mr->lkey };
+    struct ibv_sge sge = { addr_of(b, SEND_SLOT), 30, b->mr->lkey };
     struct ibv_send_wr wr[3], *bad;
     struct ibv_wc wc[3];
     bool good;

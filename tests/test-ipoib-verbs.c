@@ -311,10 +311,16 @@ slot(struct end *e, int i)
     return e->mem + (size_t) i * SLOT;
 }
 
+uint64_t
+addr_of(struct end *e, int i)
+{
+    return (uintptr_t) e->mem + (size_t) i * SLOT;
+}
+
 int
 post_recv(struct end *e, uint64_t id, int where, uint32_t len)
 {
-    struct ibv_sge sge = { (uintptr_t) slot(e, where), len, e->mr->lkey };
+    struct ibv_sge sge = { addr_of(e, where), len, e->mr->lkey };
     struct ibv_recv_wr wr = { .wr_id = id, .sg_list = &sge, .num_sge = 1 };
     struct ibv_recv_wr *bad;
 
@@ -368,7 +374,7 @@ int
 post(struct end *e, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey,
      uint64_t id, uint32_t len, int flags)
 {
-    struct ibv_sge sge = { (uintptr_t) slot(e, SEND_SLOT), len, e->mr->lkey };
+    struct ibv_sge sge = { addr_of(e, SEND_SLOT), len, e->mr->lkey };
     struct ibv_send_wr wr, *bad;
 
     fill(slot(e, SEND_SLOT), id, MIN(len, SLOT));
@@ -474,8 +480,8 @@ test_names(void)
     check(ipoib_soft_name_parse("soft:udp:127.0.0.1:7?guid=0x12", &error)
           && !error && !ipoib_soft_name_parse("mlx5_0", &error) && !error,
           "well-formed ones are not, and others are not soft");
-    check(!ipoib_verbs_hw.open_device("no-such-dev9", &error)
-          && error
+    good = !ipoib_verbs_hw.open_device("no-such-dev9", &error);
+    check(good && error
           && strstr(error, "no InfiniBand device 'no-such-dev9' (there"),
           "a device that does not exist: %s", error);
     free(error);

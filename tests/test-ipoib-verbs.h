@@ -76,6 +76,7 @@ bool wait_event(struct dev *d, enum ibv_event_type type, void *element,
                 int ms);
 void drop_events(struct dev *d);
 uint8_t *slot(struct end *e, int i);
+uint64_t addr_of(struct end *e, int i);
 int post_recv(struct end *e, uint64_t id, int where, uint32_t len);
 void post_recvs(struct end *e, int n);
 void fill(uint8_t *p, uint64_t seed, size_t len);
