@@ -22,6 +22,9 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-neigh.h \
 	lib/ipoib-packet.c \
 	lib/ipoib-packet.h \
+	lib/ipoib-partition-private.h \
+	lib/ipoib-partition-queues.c \
+	lib/ipoib-partition-send.c \
 	lib/ipoib-partition.c \
 	lib/ipoib-partition.h \
 	lib/ipoib-path.c \

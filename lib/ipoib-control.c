@@ -47,7 +47,7 @@ ip_is_stations(const struct in6_addr *ip)
     return ip4 && !ip_is_multicast(ip4) && ip4 != OVS_BE32_MAX;
 }
 
-
+
 /* Learning. */
 
 struct ipoib_host *
@@ -210,7 +210,7 @@ sender_mac(const struct ipoib_partition *part, const struct ipoib_msg *msg,
                                    : ipoib_neigh_of_slot(neighs, slot)->mac;
 }
 
-
+
 /* From the fabric. */
 
 /* The host that a unicast packet to QP 'dqpn' and IP 'dst' is for. */
@@ -505,7 +505,7 @@ rx_hint(struct ipoib_partition *part, const struct ipoib_msg *msg)
     }
 }
 
-
+
 /* From the Ethernet side. */
 
 /* Answers the request 'arp' of a host for a neighbour that is known and fresh,

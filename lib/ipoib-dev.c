@@ -36,7 +36,7 @@ static struct ovs_mutex devs_mutex = OVS_MUTEX_INITIALIZER;
 static struct ovs_list all_devs OVS_GUARDED_BY(devs_mutex)
     = OVS_LIST_INITIALIZER(&all_devs);
 
-
+
 /* What is remembered. */
 
 static struct ipoib_dev *
@@ -123,7 +123,7 @@ dev_file_name(const char *name)
     return file;
 }
 
-
+
 /* Opening and closing. */
 
 /* The netdev that has the partition of 'options' open, or NULL. */
@@ -295,7 +295,7 @@ ipoib_dev_configure(struct ipoib_dev *dev,
     return error;
 }
 
-
+
 /* What is asked of a port. */
 
 bool

@@ -39,7 +39,7 @@ static struct ovs_list all_hcas OVS_GUARDED_BY(hcas_mutex)
 static void *hca_main(void *hca_);
 static void port_notify(struct ipoib_hca_port *, unsigned int changes);
 
-
+
 /* Opening and closing. */
 
 static struct ipoib_hca *
@@ -163,7 +163,7 @@ ipoib_hca_kick(struct ipoib_hca *hca)
     ipoib_waker_wake(&hca->waker);
 }
 
-
+
 /* Ports. */
 
 /* Reads the P_Key table; returns true if it changed. */
@@ -402,7 +402,7 @@ ipoib_port_state_to_string(enum ibv_port_state state)
     }
 }
 
-
+
 /* Events. */
 
 static void
@@ -517,7 +517,7 @@ hca_run_events(struct ipoib_hca *hca)
     }
 }
 
-
+
 /* The control thread. */
 
 static bool

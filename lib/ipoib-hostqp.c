@@ -162,7 +162,7 @@ ipoib_hostqps_find(const struct ipoib_hostqps *hqs, uint32_t qpn)
     return NULL;
 }
 
-
+
 /* Making. */
 
 /* Makes a QP in receive queue 'rxq', in state READY but in no list. */
@@ -240,7 +240,7 @@ ipoib_hostqps_assign(struct ipoib_hostqps *hqs, struct ipoib_host_table *hosts,
     }
 }
 
-
+
 /* Retiring. */
 
 static void
@@ -392,7 +392,7 @@ ipoib_hostqps_clear(struct ipoib_hostqps *hqs)
     hqs->n_in_use = hqs->n_draining = hqs->n_resting = hqs->n_sharing = 0;
 }
 
-
+
 /* The rest. */
 
 void

@@ -13,15 +13,12 @@
  */
 
 #include <config.h>
-#include "ipoib-partition.h"
+#include "ipoib-partition-private.h"
 
 #include <errno.h>
-#include "dp-packet.h"
-#include "hash.h"
 #include "ipoib-control.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
-#include "ovs-rcu.h"
 #include "timeval.h"
 #include "util.h"
 
@@ -42,13 +39,6 @@ VLOG_DEFINE_THIS_MODULE(ipoib_partition);
 /* Slots of the control thread's send queue. */
 #define CTLQ_SLOTS 1024
 
-/* A packet that waits for a path or a join. */
-struct waiting_packet {
-    struct ovs_list node;
-    struct dp_packet *packet;   /* From the IPoIB header on. */
-    uint32_t sqpn;              /* QP to send it from. */
-};
-
 /* An address of a host that is to be announced. */
 struct ipoib_announcement {
     struct ovs_list node;       /* In ipoib_partition 'announce'. */
@@ -57,271 +47,14 @@ struct ipoib_announcement {
     struct in6_addr ip;
 };
 
-/* The neighbours that use a path; in 'aux' of struct ipoib_path. */
-struct path_users {
-    struct ovs_list links;      /* Of struct neigh_link. */
-};
-
-/* In 'path' of struct ipoib_neigh. */
-struct neigh_link {
-    struct ovs_list node;       /* In path_users. */
-    struct ipoib_neigh *neigh;
-    struct ipoib_path *path;
-};
-
 static struct ipoib_partition *
 partition_of_client(struct ipoib_hca_client *client)
 {
     return CONTAINER_OF(client, struct ipoib_partition, client);
 }
 
-
-/* Waiting packets. */
-
-static void
-wait_list_clear(struct ovs_list *wait, size_t *n, atomic_uint64_t *counter)
-{
-    struct waiting_packet *wp;
-
-    /* An entry that never waited has no list yet. */
-    if (!*n) {
-        return;
-    }
-    LIST_FOR_EACH_POP (wp, node, wait) {
-        ipoib_count(counter, 1);
-        dp_packet_delete(wp->packet);
-        free(wp);
-    }
-    *n = 0;
-}
-
-/* Appends 'packet' (taken) to a wait list of at most 'max' packets. */
-static void
-wait_list_push(struct ovs_list *wait, size_t *n, size_t max,
-               atomic_uint64_t *counter, struct dp_packet *packet,
-               uint32_t sqpn)
-{
-    struct waiting_packet *wp;
-
-    if (*n >= max) {
-        ipoib_count(counter, 1);
-        dp_packet_delete(packet);
-        return;
-    }
-    if (!*n) {
-        ovs_list_init(wait);
-    }
-    wp = xmalloc(sizeof *wp);
-    wp->packet = packet;
-    wp->sqpn = sqpn;
-    ovs_list_push_back(wait, &wp->node);
-    ++*n;
-}
-
-
-/* Sending. */
-
-static void
-ctlq_error(void *part_, uint32_t qpn, enum ibv_wc_status status)
-{
-    struct ipoib_partition *part = part_;
-    static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(1, 5);
-
-    ipoib_count(&part->tx_stats.drop_error, 1);
-    if (status == IBV_WC_WR_FLUSH_ERR) {
-        return;
-    }
-    ipoib_hostqps_resume(part->hostqps, qpn);
-    VLOG_INFO_RL(&rl, "%s: a packet from queue pair 0x%06x was not sent "
-                 "(completion status %d)", part->name, qpn, status);
-}
-
-/* Sends 'packet' (taken) from QP 'sqpn'. */
-static void
-partition_post(struct ipoib_partition *part, uint32_t sqpn,
-               struct dp_packet *packet, struct ibv_ah *ah, uint32_t dqpn)
-{
-    struct ipoib_tx_stats *stats = &part->tx_stats;
-    struct ibv_qp *qp = ipoib_hostqps_find(part->hostqps, sqpn);
-    int error;
-
-    if (!qp && part->n_rxq) {
-        qp = part->rxqs[0]->base_qp;
-    }
-    error = qp ? 0 : ENODEV;
-    for (int i = 0; !error && i < 2; i++) {
-        error = ipoib_ctlq_send(part->ctlq, qp, packet, ah, dqpn,
-                                part->ud.qkey);
-        if (error != EAGAIN) {
-            break;
-        }
-        ipoib_ctlq_run(part->ctlq, ctlq_error, part);
-        error = i ? EAGAIN : 0;
-    }
-    if (!error) {
-        ipoib_count(&stats->packets, 1);
-        ipoib_count(&stats->bytes, dp_packet_size(packet) - IPOIB_HEADER_LEN
-                                   + ETH_HEADER_LEN);
-        ipoib_count(&stats->multicast, dqpn == IB_QPN_MULTICAST);
-    } else {
-        ipoib_count(error == EAGAIN ? &stats->drop_queue_full
-                    : error == EMSGSIZE ? &stats->drop_too_long
-                    : &stats->drop_post, 1);
-    }
-    dp_packet_delete(packet);
-}
-
-/* Sends the packets of a wait list. */
-static void
-wait_list_send(struct ipoib_partition *part, struct ovs_list *wait, size_t *n,
-               struct ibv_ah *ah, uint32_t dqpn)
-{
-    struct waiting_packet *wp;
-
-    if (!*n) {
-        return;
-    }
-    LIST_FOR_EACH_POP (wp, node, wait) {
-        partition_post(part, wp->sqpn, wp->packet, ah, dqpn);
-        free(wp);
-    }
-    *n = 0;
-}
-
-static uint16_t
-path_mtu(const struct ipoib_partition *part, const struct ipoib_path *path)
-{
-    uint32_t mtu;
-
-    atomic_read_relaxed(&part->shared.mtu, &mtu);
-    return MIN(mtu, ib_mtu_bytes(path->mtu) - IPOIB_HEADER_LEN);
-}
-
-static void
-neigh_publish(struct ipoib_partition *part, struct neigh_link *link)
-{
-    struct ipoib_path *path = link->path;
-
-    ipoib_neigh_set_ah(part->shared.neighs, link->neigh, path->ah,
-                       path->ah ? path_mtu(part, path) : 0);
-}
-
-static struct neigh_link *
-neigh_link(struct ipoib_partition *part, struct ipoib_neigh *neigh)
-{
-    struct neigh_link *link = neigh->path;
-
-    if (!link) {
-        struct path_users *users;
-
-        link = xmalloc(sizeof *link);
-        link->neigh = neigh;
-        link->path = ipoib_path_ref(part->paths, &neigh->addr.gid);
-        users = link->path->aux;
-        if (!users) {
-            users = link->path->aux = xmalloc(sizeof *users);
-            ovs_list_init(&users->links);
-        }
-        ovs_list_push_back(&users->links, &link->node);
-        neigh->path = link;
-        neigh_publish(part, link);
-    }
-    return link;
-}
-
-static void
-neigh_unlink(struct ipoib_partition *part, struct ipoib_neigh *neigh)
-{
-    struct neigh_link *link = neigh->path;
-
-    if (link) {
-        struct path_users *users = link->path->aux;
-
-        ipoib_neigh_set_ah(part->shared.neighs, neigh, NULL, 0);
-        ovs_list_remove(&link->node);
-        if (ovs_list_is_empty(&users->links)) {
-            link->path->aux = NULL;
-            free(users);
-        }
-        ipoib_path_unref(link->path);
-        free(link);
-        neigh->path = NULL;
-    }
-}
-
-const struct ipoib_path *
-ipoib_partition_neigh_path(const struct ipoib_neigh *neigh)
-{
-    const struct neigh_link *link = neigh->path;
-
-    return link ? link->path : NULL;
-}
-
-void
-ipoib_partition_send_neigh(struct ipoib_partition *part, uint32_t sqpn,
-                           struct ipoib_neigh *neigh, struct dp_packet *packet)
-{
-    struct ipoib_path *path;
-
-    /* The GID's prefix may have changed under the same GUID. */
-    if (neigh->path) {
-        struct neigh_link *link = neigh->path;
-
-        if (!ib_gid_equals(&link->path->dgid, &neigh->addr.gid)) {
-            neigh_unlink(part, neigh);
-        }
-    }
-    path = neigh_link(part, neigh)->path;
-    if (path->ah) {
-        partition_post(part, sqpn, packet, path->ah,
-                       ipoib_addr_qpn(&neigh->addr));
-    } else {
-        ipoib_path_poke(path);
-        wait_list_push(&neigh->wait, &neigh->n_wait, IPOIB_MAX_WAIT_NEIGH,
-                       &part->tx_stats.drop_no_path, packet, sqpn);
-    }
-}
-
-void
-ipoib_partition_send_group(struct ipoib_partition *part, uint32_t sqpn,
-                           const struct ib_gid *mgid, struct dp_packet *packet)
-{
-    struct ipoib_mcast_group *group = ipoib_mcast_find(part->shared.mcast,
-                                                       mgid);
-
-    if (!group || !group->want) {
-        group = ipoib_mcast_want(part->shared.mcast, mgid, IPOIB_MCAST_SEND);
-    }
-    if (group && group->ah) {
-        partition_post(part, sqpn, packet, group->ah, IB_QPN_MULTICAST);
-    } else if (group) {
-        wait_list_push(&group->wait, &group->n_wait, IPOIB_MAX_WAIT_GROUP,
-                       &part->tx_stats.drop_no_group, packet, sqpn);
-    } else {
-        ipoib_count(&part->tx_stats.drop_no_group, 1);
-        dp_packet_delete(packet);
-    }
-}
-
-void
-ipoib_partition_deliver(struct ipoib_partition *part, unsigned int rxq,
-                        struct dp_packet *frame)
-{
-    struct ipoib_msg msg = { .packet = frame };
-
-    if (rxq >= part->n_rxq
-        || !ipoib_msgq_push(part->rxqs[rxq]->from_control, &msg)) {
-        ipoib_count(&part->rx_stats.drop_return_full, 1);
-        dp_packet_delete(frame);
-    }
-}
-
-struct ipoib_addr
-ipoib_partition_host_addr(const struct ipoib_partition *part,
-                          const struct ipoib_host *host)
-{
-    return ipoib_addr_make(host->qpn, &part->port->gid);
-}
+
+/* Hosts and groups. */
 
 struct ipoib_host *
 ipoib_partition_host_of_qpn(const struct ipoib_partition *part, uint32_t qpn)
@@ -333,37 +66,6 @@ ipoib_partition_host_of_qpn(const struct ipoib_partition *part, uint32_t qpn)
     return slot == IPOIB_SLOT_NONE
            ? NULL : ipoib_host_of_slot(part->shared.hosts, slot);
 }
-
-void
-ipoib_partition_suspect_path(struct ipoib_partition *part,
-                             struct ipoib_neigh *neigh, uint16_t lid)
-{
-    struct neigh_link *link = neigh->path;
-    uint32_t mask;
-
-    atomic_read_relaxed(&part->shared.lid_mask, &mask);
-    if (link && link->path->ah && lid && (link->path->dlid & mask) != lid) {
-        ipoib_path_suspect(link->path);
-    }
-}
-
-
-/* Callbacks of tables, paths and groups. */
-
-static void
-neigh_removed(void *part_, struct ipoib_neigh *neigh)
-{
-    struct ipoib_partition *part = part_;
-
-    wait_list_clear(&neigh->wait, &neigh->n_wait,
-                    &part->tx_stats.drop_no_path);
-    neigh_unlink(part, neigh);
-    part->remember = true;
-}
-
-static const struct ipoib_neigh_ops neigh_ops = {
-    .removed = neigh_removed,
-};
 
 static void
 host_removed(void *part_, struct ipoib_host *host)
@@ -382,36 +84,6 @@ static const struct ipoib_host_ops host_ops = {
 };
 
 static void
-path_changed(void *part_, struct ipoib_path *path)
-{
-    struct ipoib_partition *part = part_;
-    struct path_users *users = path->aux;
-    struct neigh_link *link;
-
-    if (!users) {
-        return;
-    }
-    LIST_FOR_EACH (link, node, &users->links) {
-        struct ipoib_neigh *neigh = link->neigh;
-
-        neigh_publish(part, link);
-        if (path->ah) {
-            wait_list_send(part, &neigh->wait, &neigh->n_wait, path->ah,
-                           ipoib_addr_qpn(&neigh->addr));
-        } else if (path->state == IPOIB_PATH_FAILED) {
-            wait_list_clear(&neigh->wait, &neigh->n_wait,
-                            &part->tx_stats.drop_no_path);
-        }
-    }
-}
-
-static void
-republish_paths(const struct ipoib_path *path, void *part)
-{
-    path_changed(part, CONST_CAST(struct ipoib_path *, path));
-}
-
-static void
 partition_tell(struct ipoib_partition *part)
 {
     if (part->ops && !part->removing) {
@@ -424,26 +96,6 @@ group_is_broadcast(const struct ipoib_partition *part,
                    const struct ipoib_mcast_group *group)
 {
     return ib_gid_equals(&group->mgid, &part->shared.broadcast);
-}
-
-static void
-partition_set_qkey(struct ipoib_partition *part, uint32_t qkey)
-{
-    struct ibv_qp_attr attr = { .qkey = qkey };
-    const struct ipoib_verbs *verbs = part->hca->verbs;
-
-    if (part->ud.qkey == qkey) {
-        return;
-    }
-    part->ud.qkey = qkey;
-    atomic_store_relaxed(&part->shared.qkey, qkey);
-    for (unsigned int i = 0; i < part->n_rxq; i++) {
-        verbs->modify_qp(part->rxqs[i]->base_qp, &attr, IBV_QP_QKEY);
-    }
-    for (unsigned int i = 0; i < part->n_txq; i++) {
-        verbs->modify_qp(part->txqs[i]->qp, &attr, IBV_QP_QKEY);
-    }
-    ipoib_hostqps_update(part->hostqps, &part->ud, false);
 }
 
 static void partition_set_path_params(struct ipoib_partition *);
@@ -469,7 +121,7 @@ partition_update_state(struct ipoib_partition *part)
     up = ipoib_partition_is_up(part, &reason);
     if (mtu != old_mtu) {
         atomic_store_relaxed(&part->shared.mtu, mtu);
-        ipoib_path_for_each(part->paths, republish_paths, part);
+        ipoib_partition_republish_paths(part);
     }
     atomic_store_relaxed(&part->shared.up, up);
     if (up != was_up) {
@@ -492,59 +144,29 @@ group_changed(void *part_, struct ipoib_mcast_group *group)
 
     if (group_is_broadcast(part, group)) {
         if (group->state == IPOIB_MCAST_JOINED) {
-            partition_set_qkey(part, group->qkey);
+            ipoib_partition_set_qkey(part, group->qkey);
             partition_set_path_params(part);
         }
         partition_update_state(part);
     }
     if (group->ah) {
-        wait_list_send(part, &group->wait, &group->n_wait, group->ah,
-                       IB_QPN_MULTICAST);
+        ipoib_partition_group_ready(part, group);
     } else if (group->last_status) {
-        wait_list_clear(&group->wait, &group->n_wait,
-                        &part->tx_stats.drop_no_group);
+        ipoib_partition_group_refused(part, group);
     }
 }
 
 static void
 group_removed(void *part_, struct ipoib_mcast_group *group)
 {
-    struct ipoib_partition *part = part_;
-
-    wait_list_clear(&group->wait, &group->n_wait,
-                    &part->tx_stats.drop_no_group);
-}
-
-/* Only the base QP of receive queue 0 is attached to groups. */
-static int
-group_attach(void *part_, const struct ib_gid *mgid, uint16_t mlid)
-{
-    struct ipoib_partition *part = part_;
-    union ibv_gid gid;
-
-    memcpy(&gid, mgid, sizeof gid);
-    return part->n_rxq
-           ? part->hca->verbs->attach_mcast(part->rxqs[0]->base_qp, &gid, mlid)
-           : ENODEV;
-}
-
-static int
-group_detach(void *part_, const struct ib_gid *mgid, uint16_t mlid)
-{
-    struct ipoib_partition *part = part_;
-    union ibv_gid gid;
-
-    memcpy(&gid, mgid, sizeof gid);
-    return part->n_rxq
-           ? part->hca->verbs->detach_mcast(part->rxqs[0]->base_qp, &gid, mlid)
-           : 0;
+    ipoib_partition_group_refused(part_, group);
 }
 
 static const struct ipoib_mcast_ops mcast_ops = {
     .changed = group_changed,
     .removed = group_removed,
-    .attach = group_attach,
-    .detach = group_detach,
+    .attach = ipoib_partition_group_attach,
+    .detach = ipoib_partition_group_detach,
 };
 
 static struct ib_gid
@@ -579,7 +201,7 @@ static const struct ipoib_snoop_ops snoop_ops = {
     .left = snoop_left,
 };
 
-
+
 /* Announcements. */
 
 void
@@ -644,7 +266,7 @@ partition_run_announcements(struct ipoib_partition *part, long long int now)
     part->next_announce = now + ANNOUNCE_INTERVAL;
 }
 
-
+
 /* Parameters and events. */
 
 static void
@@ -685,25 +307,6 @@ partition_set_mcast_params(struct ipoib_partition *part)
     ipoib_mcast_set_params(part->shared.mcast, &params);
 }
 
-/* Applies 'ud' to all QPs, in place. */
-static void
-partition_restart_qps(struct ipoib_partition *part)
-{
-    const struct ipoib_verbs *verbs = part->hca->verbs;
-
-    for (unsigned int i = 0; i < part->n_rxq; i++) {
-        struct ibv_qp *qp = part->rxqs[i]->base_qp;
-
-        ipoib_verbs_ud_restart(verbs, qp, &part->ud);
-        ipoib_ctlq_forget(part->ctlq, qp->qp_num);
-    }
-    /* Transmit queues are restarted when the data path leaves them alone. */
-    for (unsigned int i = 0; i < part->n_txq; i++) {
-        ipoib_txq_stop(part->txqs[i]);
-    }
-    ipoib_hostqps_update(part->hostqps, &part->ud, true);
-}
-
 static void
 partition_find_pkey(struct ipoib_partition *part)
 {
@@ -713,7 +316,7 @@ partition_find_pkey(struct ipoib_partition *part)
     part->pkey_index = index;
     if (index >= 0 && index != part->ud.pkey_index) {
         part->ud.pkey_index = index;
-        partition_restart_qps(part);
+        ipoib_partition_restart_qps(part);
     }
     if (old >= 0 && index < 0) {
         VLOG_WARN("%s: P_Key 0x%04x is no longer in the table of the port",
@@ -765,7 +368,15 @@ partition_qp_event(struct ipoib_hca_client *client, enum ibv_event_type type,
     ipoib_hostqps_event(partition_of_client(client)->hostqps, type, qpn);
 }
 
+void
+ipoib_partition_update(struct ipoib_partition *part)
+{
+    partition_set_mcast_params(part);
+    partition_update_state(part);
+    ipoib_hca_kick(part->hca);
+}
 
+
 /* The control thread. */
 
 static bool
@@ -808,58 +419,14 @@ partition_run_aging(struct ipoib_partition *part, long long int now)
     }
 }
 
-static uint32_t
-txq_state(const struct ipoib_txq *txq)
-{
-    uint32_t state;
-
-    atomic_read_relaxed(&CONST_CAST(struct ipoib_txq *, txq)->state, &state);
-    return state;
-}
-
-/* Restarts transmit queues that stand still. */
-static void
-partition_run_txqs(struct ipoib_partition *part)
-{
-    for (unsigned int i = 0; i < part->n_txq; i++) {
-        struct ipoib_txq *txq = part->txqs[i];
-        uint32_t state = txq_state(txq);
-        int error;
-
-        if (state == IPOIB_TXQ_RUNNING || state == IPOIB_TXQ_RESTARTED
-            || !ipoib_txq_is_still(txq)) {
-            continue;
-        }
-        error = ipoib_txq_restart(txq, &part->ud);
-        if (error) {
-            static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(1, 5);
-
-            VLOG_WARN_RL(&rl, "%s: cannot restart transmit queue %u (%s)",
-                         part->name, i, ovs_strerror(error));
-        }
-    }
-}
-
-static void
-partition_wait_txqs(const struct ipoib_partition *part)
-{
-    for (unsigned int i = 0; i < part->n_txq; i++) {
-        uint32_t state = txq_state(part->txqs[i]);
-
-        if (state != IPOIB_TXQ_RUNNING && state != IPOIB_TXQ_RESTARTED) {
-            poll_timer_wait(10);
-        }
-    }
-}
-
 static bool
 partition_run(struct ipoib_hca_client *client, long long int now)
 {
     struct ipoib_partition *part = partition_of_client(client);
     bool more;
 
-    ipoib_ctlq_run(part->ctlq, ctlq_error, part);
-    partition_run_txqs(part);
+    ipoib_partition_run_sends(part);
+    ipoib_partition_run_txqs(part);
     more = partition_run_rings(part, now);
     ipoib_snoop_run(part->snoop, now);
     ipoib_mcast_run(part->shared.mcast, now);
@@ -875,7 +442,7 @@ partition_wait(struct ipoib_hca_client *client)
 {
     struct ipoib_partition *part = partition_of_client(client);
 
-    partition_wait_txqs(part);
+    ipoib_partition_wait_txqs(part);
     ipoib_snoop_wait(part->snoop);
     ipoib_mcast_wait(part->shared.mcast);
     ipoib_path_table_wait(part->paths);
@@ -912,193 +479,7 @@ static const struct ipoib_hca_client_ops client_ops = {
     .qp_event = partition_qp_event,
 };
 
-
-/* Queues. */
-
-static void
-partition_destroy_txqs(struct ipoib_partition *part, unsigned int keep)
-{
-    while (part->n_txq > keep) {
-        struct ipoib_txq *txq = part->txqs[--part->n_txq];
-
-        ipoib_tx_stats_add(&part->tx_stats, &txq->stats);
-        ipoib_table_remove(part->shared.own_qpns, txq->qp->qp_num);
-        ipoib_txq_destroy(txq);
-    }
-    if (!part->n_txq) {
-        free(part->txqs);
-        part->txqs = NULL;
-    }
-}
-
-static int
-partition_create_txqs(struct ipoib_partition *part,
-                      const struct ipoib_partition_config *config)
-{
-    part->txqs = xrealloc(part->txqs, config->n_txq * sizeof *part->txqs);
-    while (part->n_txq < config->n_txq) {
-        struct ipoib_txq_params params = {
-            .pd = part->hca->pd,
-            .ud = part->ud,
-            .id = part->n_txq,
-            .n_desc = config->n_txq_desc,
-            .mtu = ib_mtu_bytes(part->port->attr.max_mtu),
-        };
-        struct ipoib_txq *txq;
-        int error = ipoib_txq_create(&part->shared, &params, &txq);
-
-        if (error) {
-            return error;
-        }
-        part->txqs[part->n_txq++] = txq;
-        ipoib_table_insert(part->shared.own_qpns, txq->qp->qp_num, txq->id);
-    }
-    return 0;
-}
-
-static void
-host_withdraw(struct ipoib_host *host, void *part_)
-{
-    struct ipoib_partition *part = part_;
-
-    ipoib_hostqps_release(part->hostqps, part->shared.hosts, host);
-}
-
-static void
-partition_destroy_rxqs(struct ipoib_partition *part)
-{
-    size_t pos = 0;
-
-    ipoib_host_walk(part->shared.hosts, &pos, SIZE_MAX, host_withdraw, part);
-    ipoib_hostqps_configure(part->hostqps, NULL, 0, &part->ud, 0);
-    while (part->n_rxq) {
-        struct ipoib_rxq *rxq = part->rxqs[--part->n_rxq];
-
-        ipoib_rx_stats_add(&part->rx_stats, &rxq->stats);
-        ipoib_table_remove(part->shared.own_qpns, rxq->base_qp->qp_num);
-        ipoib_ctlq_forget(part->ctlq, rxq->base_qp->qp_num);
-        ipoib_rxq_destroy(rxq);
-    }
-    free(part->rxqs);
-    part->rxqs = NULL;
-    ipoib_pool_detach(part->pool);
-    part->pool = NULL;
-}
-
-/* Buffers: twice what is posted, for packets that are somewhere in OVS. */
-static int
-partition_create_pool(struct ipoib_partition *part,
-                      const struct ipoib_partition_config *config)
-{
-    size_t n = 2 * config->n_rxq * config->n_rxq_desc + 2048;
-
-    part->pool = ipoib_pool_create(part->hca->verbs, part->hca->pd, n,
-                                   ib_mtu_bytes(part->port->attr.max_mtu),
-                                   part->hca->numa_id);
-    return part->pool ? 0 : errno;
-}
-
-static int
-partition_create_rxqs(struct ipoib_partition *part,
-                      const struct ipoib_partition_config *config)
-{
-    int error = partition_create_pool(part, config);
-
-    part->rxqs = xcalloc(config->n_rxq, sizeof *part->rxqs);
-    while (!error && part->n_rxq < config->n_rxq) {
-        struct ipoib_rxq_params params = {
-            .pd = part->hca->pd,
-            .pool = part->pool,
-            .send_cq = ipoib_ctlq_cq(part->ctlq),
-            .ud = part->ud,
-            .id = part->n_rxq,
-            .n_desc = config->n_rxq_desc,
-            .use_srq = part->hca->attr.max_srq > 0,
-        };
-        struct ipoib_rxq *rxq;
-
-        error = ipoib_rxq_create(&part->shared, &params, &rxq);
-        if (!error) {
-            part->rxqs[part->n_rxq++] = rxq;
-            ipoib_table_insert(part->shared.own_qpns, rxq->base_qp->qp_num,
-                               rxq->id);
-            error = ipoib_rxq_refill(rxq);
-        }
-    }
-    return error;
-}
-
-/* Attaches the base QP, which is new, to the groups that the one before was
- * attached to. */
-static void
-group_reattach(const struct ipoib_mcast_group *group, void *part)
-{
-    if (group->attached) {
-        group_attach(part, &group->mgid, group->mlid);
-    }
-}
-
-static void
-host_assign(struct ipoib_host *host, void *part_)
-{
-    struct ipoib_partition *part = part_;
-
-    ipoib_hostqps_assign(part->hostqps, part->shared.hosts, host);
-    ipoib_partition_announce(part, host);
-}
-
-static int
-partition_configure_rx(struct ipoib_partition *part,
-                       const struct ipoib_partition_config *config)
-{
-    size_t pos = 0;
-    int error;
-
-    if (part->n_rxq == config->n_rxq
-        && part->config.n_rxq_desc == config->n_rxq_desc) {
-        ipoib_hostqps_configure(part->hostqps, part->rxqs, part->n_rxq,
-                                &part->ud, config->max_host_qps);
-        return 0;
-    }
-    partition_destroy_rxqs(part);
-    error = partition_create_rxqs(part, config);
-    if (error) {
-        return error;
-    }
-    ipoib_hostqps_configure(part->hostqps, part->rxqs, part->n_rxq, &part->ud,
-                            config->max_host_qps);
-    ipoib_mcast_for_each(part->shared.mcast, group_reattach, part);
-    ipoib_host_walk(part->shared.hosts, &pos, SIZE_MAX, host_assign, part);
-    return 0;
-}
-
-int
-ipoib_partition_configure(struct ipoib_partition *part,
-                          const struct ipoib_partition_config *config)
-{
-    int error = partition_configure_rx(part, config);
-
-    if (!error) {
-        partition_destroy_txqs(part, part->config.n_txq_desc
-                                     == config->n_txq_desc
-                                     ? config->n_txq : 0);
-        error = partition_create_txqs(part, config);
-    }
-    if (error) {
-        partition_destroy_txqs(part, 0);
-        partition_destroy_rxqs(part);
-        memset(&part->config, 0, sizeof part->config);
-        return error;
-    }
-    ipoib_neigh_table_set_max(part->shared.neighs, config->max_neighbours);
-    part->config = *config;
-    partition_set_mcast_params(part);
-    partition_update_state(part);
-    ipoib_hca_kick(part->hca);
-    return 0;
-}
-
-
+
 /* Life. */
 
 /* Groups of link scope that stations listen to without reporting them. */
@@ -1143,7 +524,8 @@ partition_init_shared(struct ipoib_partition *part)
     atomic_init(&shared->up, false);
     partition_set_addresses(part);
     shared->neighs = ipoib_neigh_table_create(part->pkey, SIZE_MAX,
-                                              &neigh_ops, part);
+                                              &ipoib_partition_neigh_ops,
+                                              part);
     shared->hosts = ipoib_host_table_create(IPOIB_MAX_HOSTS, &host_ops, part);
     shared->mcast = ipoib_mcast_create(part->hca->verbs, part->hca->pd,
                                        part->port->sa, part->hca->reaper,
@@ -1186,7 +568,8 @@ ipoib_partition_create(struct ipoib_hca_port *port, uint16_t pkey,
     partition_init_shared(part);
     part->hostqps = ipoib_hostqps_create(&part->shared, part->ctlq);
     part->paths = ipoib_path_table_create(hca->verbs, hca->pd, port->sa,
-                                          hca->reaper, path_changed, part);
+                                          hca->reaper,
+                                          ipoib_partition_path_changed, part);
     part->snoop = ipoib_snoop_create(&snoop_ops, part);
     partition_join_link_scope(part);
     partition_set_path_params(part);
@@ -1211,8 +594,7 @@ ipoib_partition_destroy(struct ipoib_partition *part)
 
     ipoib_neigh_table_destroy(part->shared.neighs);
     ipoib_path_table_destroy(part->paths);
-    partition_destroy_txqs(part, 0);
-    partition_destroy_rxqs(part);
+    ipoib_partition_destroy_queues(part);
     ipoib_host_table_destroy(part->shared.hosts);
     ipoib_hostqps_destroy(part->hostqps);
     ipoib_mcast_destroy(part->shared.mcast);

@@ -212,7 +212,7 @@ ipoib_snoop_wait(struct ipoib_snoop *snoop)
     }
 }
 
-
+
 /* Messages. */
 
 /* A group record of IGMPv3 (RFC 3376, 4.2.12) or MLDv2 (RFC 3810, 5.2.12):

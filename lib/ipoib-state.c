@@ -32,7 +32,7 @@ VLOG_DEFINE_THIS_MODULE(ipoib_state);
 
 #define STATE_VERSION 1
 
-
+
 /* Writing. */
 
 static struct json *
@@ -138,7 +138,7 @@ ipoib_state_save(const struct ipoib_partition *part, const char *file)
     return error;
 }
 
-
+
 /* Reading. */
 
 /* Member 'name' of 'json' if it is of 'type', otherwise NULL. */

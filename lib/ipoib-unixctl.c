@@ -45,7 +45,7 @@ struct show {
     const struct column *columns;
 };
 
-
+
 /* JSON. */
 
 static void
@@ -97,7 +97,7 @@ age(long long int when)
     return (time_msec() - when) / 1000;
 }
 
-
+
 /* Text. */
 
 /* Appends the value 'json', the elements of an array separated by spaces. */
@@ -196,7 +196,7 @@ format_blocks(const struct json *rows, struct ds *out)
     }
 }
 
-
+
 /* ipoib/show. */
 
 static void
@@ -251,7 +251,7 @@ port_add(struct ipoib_dev *dev, struct json *rows)
 
 static const struct show show_port = { .add = port_add };
 
-
+
 /* ipoib/neigh/show. */
 
 struct row_aux {
@@ -315,7 +315,7 @@ static const struct column neigh_columns[] = {
 };
 static const struct show show_neigh = { neigh_add, neigh_columns };
 
-
+
 /* ipoib/host/show. */
 
 static void
@@ -359,7 +359,7 @@ static const struct column host_columns[] = {
 };
 static const struct show show_host = { host_add, host_columns };
 
-
+
 /* ipoib/path/show. */
 
 static void
@@ -399,7 +399,7 @@ static const struct column path_columns[] = {
 };
 static const struct show show_path = { path_add, path_columns };
 
-
+
 /* ipoib/mcast/show. */
 
 static void
@@ -446,7 +446,7 @@ static const struct column mcast_columns[] = {
 };
 static const struct show show_mcast = { mcast_add, mcast_columns };
 
-
+
 /* ipoib/queue/show. */
 
 static void
@@ -536,7 +536,7 @@ queue_add(struct ipoib_dev *dev, struct json *rows)
 
 static const struct show show_queue = { .add = queue_add };
 
-
+
 /* Commands. */
 
 struct show_aux {

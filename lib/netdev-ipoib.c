@@ -85,7 +85,7 @@ netdev_rxq_ipoib_cast(const struct netdev_rxq *rxq)
     return CONTAINER_OF(rxq, struct netdev_rxq_ipoib, up);
 }
 
-
+
 /* Life. */
 
 static struct netdev *
@@ -150,7 +150,7 @@ static const struct ipoib_partition_ops dev_ops = {
     .changed = netdev_ipoib_changed,
 };
 
-
+
 /* Options. */
 
 /* Parses 's', the value of 'option', as a number between 'min' and 'max'. */
@@ -453,7 +453,7 @@ netdev_ipoib_get_numa_id(const struct netdev *netdev_)
     return numa_id >= 0 && ovs_numa_numa_id_is_valid(numa_id) ? numa_id : 0;
 }
 
-
+
 /* Properties. */
 
 static int
@@ -615,7 +615,7 @@ netdev_ipoib_get_status(const struct netdev *netdev_, struct smap *smap)
     return error;
 }
 
-
+
 /* Statistics. */
 
 /* Adds up the counters of 'stats' that are drops: each but those before the
@@ -707,7 +707,7 @@ netdev_ipoib_get_custom_stats(const struct netdev *netdev_,
     return 0;
 }
 
-
+
 /* Queues. */
 
 static struct netdev_rxq *

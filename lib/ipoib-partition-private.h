@@ -1,0 +1,53 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef IPOIB_PARTITION_PRIVATE_H
+#define IPOIB_PARTITION_PRIVATE_H 1
+
+/* What ipoib-partition.c (life and events), -queues.c and -send.c need of each
+ * other.  With the HCA's mutex. */
+
+#include "ipoib-partition.h"
+
+/* ipoib-partition.c: parameters have changed; tells groups, paths, and the
+ * netdev. */
+void ipoib_partition_update(struct ipoib_partition *);
+
+/* ipoib-partition-send.c. */
+extern const struct ipoib_neigh_ops ipoib_partition_neigh_ops;
+void ipoib_partition_path_changed(void *part, struct ipoib_path *);
+/* The MTU has changed: what neighbours take is published again. */
+void ipoib_partition_republish_paths(struct ipoib_partition *);
+/* Sends, or drops, what waits for 'group'. */
+void ipoib_partition_group_ready(struct ipoib_partition *,
+                                 struct ipoib_mcast_group *group);
+void ipoib_partition_group_refused(struct ipoib_partition *,
+                                   struct ipoib_mcast_group *group);
+/* Takes completions of what the control thread has sent. */
+void ipoib_partition_run_sends(struct ipoib_partition *);
+
+/* ipoib-partition-queues.c. */
+void ipoib_partition_destroy_queues(struct ipoib_partition *);
+int ipoib_partition_group_attach(void *part, const struct ib_gid *mgid,
+                                 uint16_t mlid);
+int ipoib_partition_group_detach(void *part, const struct ib_gid *mgid,
+                                 uint16_t mlid);
+/* Applies the Q_Key 'qkey' to all QPs, or all of 'ud', in place. */
+void ipoib_partition_set_qkey(struct ipoib_partition *, uint32_t qkey);
+void ipoib_partition_restart_qps(struct ipoib_partition *);
+/* Restarts transmit queues that have failed or were stopped. */
+void ipoib_partition_run_txqs(struct ipoib_partition *);
+void ipoib_partition_wait_txqs(const struct ipoib_partition *);
+
+#endif /* ipoib-partition-private.h */

@@ -1,0 +1,380 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <config.h>
+#include "ipoib-partition-private.h"
+
+#include <errno.h>
+#include "dp-packet.h"
+#include "openvswitch/vlog.h"
+#include "util.h"
+
+VLOG_DEFINE_THIS_MODULE(ipoib_partition_send);
+
+/* A packet that waits for a path or a join. */
+struct waiting_packet {
+    struct ovs_list node;
+    struct dp_packet *packet;   /* From the IPoIB header on. */
+    uint32_t sqpn;              /* QP to send it from. */
+};
+
+/* The neighbours that use a path; in 'aux' of struct ipoib_path. */
+struct path_users {
+    struct ovs_list links;      /* Of struct neigh_link. */
+};
+
+/* In 'path' of struct ipoib_neigh. */
+struct neigh_link {
+    struct ovs_list node;       /* In path_users. */
+    struct ipoib_neigh *neigh;
+    struct ipoib_path *path;
+};
+
+
+/* Waiting packets. */
+
+static void
+wait_list_clear(struct ovs_list *wait, size_t *n, atomic_uint64_t *counter)
+{
+    struct waiting_packet *wp;
+
+    /* An entry that never waited has no list yet. */
+    if (!*n) {
+        return;
+    }
+    LIST_FOR_EACH_POP (wp, node, wait) {
+        ipoib_count(counter, 1);
+        dp_packet_delete(wp->packet);
+        free(wp);
+    }
+    *n = 0;
+}
+
+/* Appends 'packet' (taken) to a wait list of at most 'max' packets. */
+static void
+wait_list_push(struct ovs_list *wait, size_t *n, size_t max,
+               atomic_uint64_t *counter, struct dp_packet *packet,
+               uint32_t sqpn)
+{
+    struct waiting_packet *wp;
+
+    if (*n >= max) {
+        ipoib_count(counter, 1);
+        dp_packet_delete(packet);
+        return;
+    }
+    if (!*n) {
+        ovs_list_init(wait);
+    }
+    wp = xmalloc(sizeof *wp);
+    wp->packet = packet;
+    wp->sqpn = sqpn;
+    ovs_list_push_back(wait, &wp->node);
+    ++*n;
+}
+
+
+/* Sending. */
+
+static void
+ctlq_error(void *part_, uint32_t qpn, enum ibv_wc_status status)
+{
+    struct ipoib_partition *part = part_;
+    static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(1, 5);
+
+    ipoib_count(&part->tx_stats.drop_error, 1);
+    if (status == IBV_WC_WR_FLUSH_ERR) {
+        return;
+    }
+    ipoib_hostqps_resume(part->hostqps, qpn);
+    VLOG_INFO_RL(&rl, "%s: a packet from queue pair 0x%06x was not sent "
+                 "(completion status %d)", part->name, qpn, status);
+}
+
+/* Sends 'packet' (taken) from QP 'sqpn'. */
+static void
+partition_post(struct ipoib_partition *part, uint32_t sqpn,
+               struct dp_packet *packet, struct ibv_ah *ah, uint32_t dqpn)
+{
+    struct ipoib_tx_stats *stats = &part->tx_stats;
+    struct ibv_qp *qp = ipoib_hostqps_find(part->hostqps, sqpn);
+    int error;
+
+    if (!qp && part->n_rxq) {
+        qp = part->rxqs[0]->base_qp;
+    }
+    error = qp ? 0 : ENODEV;
+    for (int i = 0; !error && i < 2; i++) {
+        error = ipoib_ctlq_send(part->ctlq, qp, packet, ah, dqpn,
+                                part->ud.qkey);
+        if (error != EAGAIN) {
+            break;
+        }
+        ipoib_ctlq_run(part->ctlq, ctlq_error, part);
+        error = i ? EAGAIN : 0;
+    }
+    if (!error) {
+        ipoib_count(&stats->packets, 1);
+        ipoib_count(&stats->bytes, dp_packet_size(packet) - IPOIB_HEADER_LEN
+                                   + ETH_HEADER_LEN);
+        ipoib_count(&stats->multicast, dqpn == IB_QPN_MULTICAST);
+    } else {
+        ipoib_count(error == EAGAIN ? &stats->drop_queue_full
+                    : error == EMSGSIZE ? &stats->drop_too_long
+                    : &stats->drop_post, 1);
+    }
+    dp_packet_delete(packet);
+}
+
+/* Sends the packets of a wait list. */
+static void
+wait_list_send(struct ipoib_partition *part, struct ovs_list *wait, size_t *n,
+               struct ibv_ah *ah, uint32_t dqpn)
+{
+    struct waiting_packet *wp;
+
+    if (!*n) {
+        return;
+    }
+    LIST_FOR_EACH_POP (wp, node, wait) {
+        partition_post(part, wp->sqpn, wp->packet, ah, dqpn);
+        free(wp);
+    }
+    *n = 0;
+}
+
+static uint16_t
+path_mtu(const struct ipoib_partition *part, const struct ipoib_path *path)
+{
+    uint32_t mtu;
+
+    atomic_read_relaxed(&part->shared.mtu, &mtu);
+    return MIN(mtu, ib_mtu_bytes(path->mtu) - IPOIB_HEADER_LEN);
+}
+
+static void
+neigh_publish(struct ipoib_partition *part, struct neigh_link *link)
+{
+    struct ipoib_path *path = link->path;
+
+    ipoib_neigh_set_ah(part->shared.neighs, link->neigh, path->ah,
+                       path->ah ? path_mtu(part, path) : 0);
+}
+
+static struct neigh_link *
+neigh_link(struct ipoib_partition *part, struct ipoib_neigh *neigh)
+{
+    struct neigh_link *link = neigh->path;
+
+    if (!link) {
+        struct path_users *users;
+
+        link = xmalloc(sizeof *link);
+        link->neigh = neigh;
+        link->path = ipoib_path_ref(part->paths, &neigh->addr.gid);
+        users = link->path->aux;
+        if (!users) {
+            users = link->path->aux = xmalloc(sizeof *users);
+            ovs_list_init(&users->links);
+        }
+        ovs_list_push_back(&users->links, &link->node);
+        neigh->path = link;
+        neigh_publish(part, link);
+    }
+    return link;
+}
+
+static void
+neigh_unlink(struct ipoib_partition *part, struct ipoib_neigh *neigh)
+{
+    struct neigh_link *link = neigh->path;
+
+    if (link) {
+        struct path_users *users = link->path->aux;
+
+        ipoib_neigh_set_ah(part->shared.neighs, neigh, NULL, 0);
+        ovs_list_remove(&link->node);
+        if (ovs_list_is_empty(&users->links)) {
+            link->path->aux = NULL;
+            free(users);
+        }
+        ipoib_path_unref(link->path);
+        free(link);
+        neigh->path = NULL;
+    }
+}
+
+const struct ipoib_path *
+ipoib_partition_neigh_path(const struct ipoib_neigh *neigh)
+{
+    const struct neigh_link *link = neigh->path;
+
+    return link ? link->path : NULL;
+}
+
+void
+ipoib_partition_send_neigh(struct ipoib_partition *part, uint32_t sqpn,
+                           struct ipoib_neigh *neigh, struct dp_packet *packet)
+{
+    struct ipoib_path *path;
+
+    /* The GID's prefix may have changed under the same GUID. */
+    if (neigh->path) {
+        struct neigh_link *link = neigh->path;
+
+        if (!ib_gid_equals(&link->path->dgid, &neigh->addr.gid)) {
+            neigh_unlink(part, neigh);
+        }
+    }
+    path = neigh_link(part, neigh)->path;
+    if (path->ah) {
+        partition_post(part, sqpn, packet, path->ah,
+                       ipoib_addr_qpn(&neigh->addr));
+    } else {
+        ipoib_path_poke(path);
+        wait_list_push(&neigh->wait, &neigh->n_wait, IPOIB_MAX_WAIT_NEIGH,
+                       &part->tx_stats.drop_no_path, packet, sqpn);
+    }
+}
+
+void
+ipoib_partition_send_group(struct ipoib_partition *part, uint32_t sqpn,
+                           const struct ib_gid *mgid, struct dp_packet *packet)
+{
+    struct ipoib_mcast_group *group = ipoib_mcast_find(part->shared.mcast,
+                                                       mgid);
+
+    if (!group || !group->want) {
+        group = ipoib_mcast_want(part->shared.mcast, mgid, IPOIB_MCAST_SEND);
+    }
+    if (group && group->ah) {
+        partition_post(part, sqpn, packet, group->ah, IB_QPN_MULTICAST);
+    } else if (group) {
+        wait_list_push(&group->wait, &group->n_wait, IPOIB_MAX_WAIT_GROUP,
+                       &part->tx_stats.drop_no_group, packet, sqpn);
+    } else {
+        ipoib_count(&part->tx_stats.drop_no_group, 1);
+        dp_packet_delete(packet);
+    }
+}
+
+void
+ipoib_partition_deliver(struct ipoib_partition *part, unsigned int rxq,
+                        struct dp_packet *frame)
+{
+    struct ipoib_msg msg = { .packet = frame };
+
+    if (rxq >= part->n_rxq
+        || !ipoib_msgq_push(part->rxqs[rxq]->from_control, &msg)) {
+        ipoib_count(&part->rx_stats.drop_return_full, 1);
+        dp_packet_delete(frame);
+    }
+}
+
+struct ipoib_addr
+ipoib_partition_host_addr(const struct ipoib_partition *part,
+                          const struct ipoib_host *host)
+{
+    return ipoib_addr_make(host->qpn, &part->port->gid);
+}
+
+void
+ipoib_partition_suspect_path(struct ipoib_partition *part,
+                             struct ipoib_neigh *neigh, uint16_t lid)
+{
+    struct neigh_link *link = neigh->path;
+    uint32_t mask;
+
+    atomic_read_relaxed(&part->shared.lid_mask, &mask);
+    if (link && link->path->ah && lid && (link->path->dlid & mask) != lid) {
+        ipoib_path_suspect(link->path);
+    }
+}
+
+
+/* Paths. */
+
+static void
+neigh_removed(void *part_, struct ipoib_neigh *neigh)
+{
+    struct ipoib_partition *part = part_;
+
+    wait_list_clear(&neigh->wait, &neigh->n_wait,
+                    &part->tx_stats.drop_no_path);
+    neigh_unlink(part, neigh);
+    part->remember = true;
+}
+
+const struct ipoib_neigh_ops ipoib_partition_neigh_ops = {
+    .removed = neigh_removed,
+};
+
+void
+ipoib_partition_path_changed(void *part_, struct ipoib_path *path)
+{
+    struct ipoib_partition *part = part_;
+    struct path_users *users = path->aux;
+    struct neigh_link *link;
+
+    if (!users) {
+        return;
+    }
+    LIST_FOR_EACH (link, node, &users->links) {
+        struct ipoib_neigh *neigh = link->neigh;
+
+        neigh_publish(part, link);
+        if (path->ah) {
+            wait_list_send(part, &neigh->wait, &neigh->n_wait, path->ah,
+                           ipoib_addr_qpn(&neigh->addr));
+        } else if (path->state == IPOIB_PATH_FAILED) {
+            wait_list_clear(&neigh->wait, &neigh->n_wait,
+                            &part->tx_stats.drop_no_path);
+        }
+    }
+}
+
+static void
+republish_path(const struct ipoib_path *path, void *part)
+{
+    ipoib_partition_path_changed(part,
+                                 CONST_CAST(struct ipoib_path *, path));
+}
+
+void
+ipoib_partition_republish_paths(struct ipoib_partition *part)
+{
+    ipoib_path_for_each(part->paths, republish_path, part);
+}
+
+void
+ipoib_partition_group_ready(struct ipoib_partition *part,
+                            struct ipoib_mcast_group *group)
+{
+    wait_list_send(part, &group->wait, &group->n_wait, group->ah,
+                   IB_QPN_MULTICAST);
+}
+
+void
+ipoib_partition_group_refused(struct ipoib_partition *part,
+                              struct ipoib_mcast_group *group)
+{
+    wait_list_clear(&group->wait, &group->n_wait,
+                    &part->tx_stats.drop_no_group);
+}
+
+void
+ipoib_partition_run_sends(struct ipoib_partition *part)
+{
+    ipoib_ctlq_run(part->ctlq, ctlq_error, part);
+}
