@@ -459,7 +459,9 @@ tx_multicast(struct tx *tx, struct dp_packet **packetp, ovs_be16 type,
         return;
     }
 
-    if (class != IPOIB_IP_IGMP && class != IPOIB_IP_MLD) {
+    if (class == IPOIB_IP_IGMP || class == IPOIB_IP_MLD) {
+        msg.l4_ofs = l4_ofs;
+    } else {
         slot = ipoib_mcast_lookup(shared->mcast, &msg.mgid);
         if (slot != IPOIB_SLOT_NONE) {
             group = ipoib_mcast_fast(shared->mcast, slot);
@@ -477,7 +479,6 @@ tx_multicast(struct tx *tx, struct dp_packet **packetp, ovs_be16 type,
         tx->multicast += tx->n - n;
     } else {
         msg.type = IPOIB_MSG_TX_GROUP;
-        msg.l4_ofs = l4_ofs;
         tx_to_control(tx, packetp, &msg);
     }
 }
