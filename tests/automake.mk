@@ -3,8 +3,13 @@ noinst_PROGRAMS += tests/ipoib-ovstest
 nodist_tests_ipoib_ovstest_SOURCES = tests/ovstest-main.c
 tests_ipoib_ovstest_SOURCES = \
 	tests/fuzz-ipoib-packet.c \
+	tests/ipoib-null-verbs.c \
+	tests/ipoib-null-verbs.h \
+	tests/ipoib-test-gateway.c \
+	tests/ipoib-test-gateway.h \
 	tests/ipoib-vectors.h \
 	tests/test-ipoib-compat.c \
+	tests/test-ipoib-datapath.c \
 	tests/test-ipoib-fake.c \
 	tests/test-ipoib-fake.h \
 	tests/test-ipoib-mcast.c \
@@ -12,6 +17,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-path.c \
 	tests/test-ipoib-sa.c \
 	tests/test-ipoib-tables.c \
+	tests/test-ipoib-tx.c \
 	tests/test-ipoib-verbs-port.c \
 	tests/test-ipoib-verbs-queues.c \
 	tests/test-ipoib-verbs.c \
@@ -31,6 +37,7 @@ tests/ovstest-main.c: Makefile
 # (tests/system-testsuite.at for what needs root and namespaces).
 TESTSUITE_AT = \
 	tests/testsuite.at \
+	tests/ipoib-datapath.at \
 	tests/ipoib-macros.at \
 	tests/ipoib-sa.at \
 	tests/ipoib-source.at \

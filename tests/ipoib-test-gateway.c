@@ -229,7 +229,7 @@ gw_add_neigh(struct gw *gw, unsigned int i)
 void
 gw_ip4(uint8_t *p, ovs_be32 src, ovs_be32 dst, size_t len)
 {
-    struct ip_header *ip = (struct ip_header *) p;
+    struct ip_header *ip = (void *) p;
 
     ovs_assert(len >= IP_HEADER_LEN + UDP_HEADER_LEN);
     for (size_t i = 0; i < len; i++) {
@@ -248,7 +248,7 @@ void
 gw_ip6(uint8_t *p, const struct in6_addr *src, const struct in6_addr *dst,
        size_t len)
 {
-    struct ovs_16aligned_ip6_hdr *ip6 = (struct ovs_16aligned_ip6_hdr *) p;
+    struct ovs_16aligned_ip6_hdr *ip6 = (void *) p;
 
     ovs_assert(len >= IPV6_HEADER_LEN + UDP_HEADER_LEN);
     for (size_t i = 0; i < len; i++) {
@@ -294,7 +294,7 @@ void
 gw_grh(struct null_packet *packet, const struct ib_gid *sgid,
        const struct ib_gid *dgid)
 {
-    struct ib_grh *grh = (struct ib_grh *) packet->data;
+    struct ib_grh *grh = (void *) packet->data;
 
     packet->wc.wc_flags |= IBV_WC_GRH;
     memset(grh, 0, sizeof *grh);

@@ -660,9 +660,8 @@ test_random(void)
             size_t i = random_range(n_kept);
             uint8_t *data = dp_packet_data(kept[i]);
 
-            eth_addr_from_uint64(eth_addr_to_uint64(ipoib_neigh_of_slot(
-                gw->shared.neighs, random_range(20))->mac),
-                (struct eth_addr *) data);
+            memcpy(data, &ipoib_neigh_of_slot(gw->shared.neighs,
+                                              random_range(20))->mac, 6);
             for (int m = random_range(8); m > 4; m--) {
                 data[random_range(60)] = random_uint8();
             }
@@ -761,11 +760,16 @@ test_ipoib_datapath_main(int argc, char *argv[])
         { "random", test_random },
     };
 
+    size_t n_run = 0;
+
     for (size_t i = 0; i < ARRAY_SIZE(tests); i++) {
         if (argc < 2 || !strcmp(argv[1], tests[i].name)) {
             tests[i].function();
-            printf("%s: ok\n", tests[i].name);
+            n_run++;
         }
+    }
+    if (!n_run) {
+        ovs_fatal(0, "no test \"%s\"", argv[1]);
     }
 }
 

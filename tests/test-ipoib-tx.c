@@ -640,11 +640,16 @@ test_ipoib_tx_main(int argc, char *argv[])
         { "ctlq", test_ctlq },
     };
 
+    size_t n_run = 0;
+
     for (size_t i = 0; i < ARRAY_SIZE(tests); i++) {
         if (argc < 2 || !strcmp(argv[1], tests[i].name)) {
             tests[i].function();
-            printf("%s: ok\n", tests[i].name);
+            n_run++;
         }
+    }
+    if (!n_run) {
+        ovs_fatal(0, "no test \"%s\"", argv[1]);
     }
 }
 
