@@ -114,6 +114,7 @@ partition_update_state(struct ipoib_partition *part)
     atomic_read_relaxed(&part->shared.mtu, &old_mtu);
     if (bcast && bcast->mtu) {
         part->group_mtu = ib_mtu_bytes(bcast->mtu) - IPOIB_HEADER_LEN;
+        atomic_store_relaxed(&part->shared.group_mtu, part->group_mtu);
     }
     mtu = part->mtu_limit ? MIN(part->mtu_limit, part->group_mtu)
                           : part->group_mtu;
@@ -521,6 +522,7 @@ partition_init_shared(struct ipoib_partition *part)
     shared->own_qpns = ipoib_table_create(256);
     atomic_init(&shared->qkey, 0);
     atomic_init(&shared->mtu, IPOIB_MTU_DEFAULT);
+    atomic_init(&shared->group_mtu, IPOIB_MTU_DEFAULT);
     atomic_init(&shared->up, false);
     partition_set_addresses(part);
     shared->neighs = ipoib_neigh_table_create(part->pkey, SIZE_MAX,

@@ -55,7 +55,9 @@ struct ipoib_shared {
     struct ib_gid gid;          /* Own GID (its change is not atomic: a packet
                                  * in that moment counts as a stranger's). */
     atomic_uint32_t qkey;
-    atomic_uint32_t mtu;        /* Largest IP packet: group MTU - 4. */
+    atomic_uint32_t mtu;        /* Largest IP packet to send. */
+    atomic_uint32_t group_mtu;  /* Largest IP packet that a neighbour may send:
+                                 * MTU of the broadcast group - 4. */
     atomic_bool up;             /* Broadcast group joined, port up. */
 };
 

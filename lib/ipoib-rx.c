@@ -56,6 +56,7 @@ struct rx {
     const struct ipoib_shared *shared;
     uint32_t now;               /* time_now(). */
     uint16_t lid, lid_mask;     /* Own. */
+    uint32_t mtu;               /* Longest IP packet. */
     bool zero_copy;
     bool wake;                  /* The control thread got something. */
 
@@ -452,13 +453,15 @@ rx_one(struct rx *rx, const struct ibv_wc *wc, uint32_t host_slot,
     struct ipoib_rx_stats *stats = &rx->rxq->stats;
     uint8_t *data = (uint8_t *) (uintptr_t) wc->wr_id;
     const uint8_t *ip = data + IP_OFS;
-    size_t len = wc->byte_len - IP_OFS;
+    /* Of a packet that is too short, more than any MTU. */
+    uint32_t len = wc->byte_len - IP_OFS;
     uint64_t dst, src;
     size_t ip_len;
     ovs_be16 type;
 
-    if (OVS_UNLIKELY(wc->byte_len < IP_OFS)) {
-        return rx_drop(rx, wc->wr_id, &stats->drop_short);
+    if (OVS_UNLIKELY(len > rx->mtu)) {
+        return rx_drop(rx, wc->wr_id, wc->byte_len < IP_OFS
+                       ? &stats->drop_short : &stats->drop_too_long);
     }
     if (OVS_UNLIKELY((wc->slid & rx->lid_mask) == rx->lid
                      && rx_is_own(rx, wc, data))) {
@@ -615,6 +618,7 @@ rx_init(struct rx *rx, struct ipoib_rxq *rxq)
 
     atomic_read_relaxed(&shared->lid, &lid);
     atomic_read_relaxed(&shared->lid_mask, &lid_mask);
+    atomic_read_relaxed(&shared->group_mtu, &rx->mtu);
     rx->rxq = rxq;
     rx->shared = shared;
     rx->now = time_now();

@@ -33,6 +33,8 @@
     COUNTER(drop_error, "rx_drop_error", "completions with an error")        \
     COUNTER(drop_own, "rx_drop_own", "our own packets, looped back")         \
     COUNTER(drop_short, "rx_drop_short", "shorter than their headers")       \
+    COUNTER(drop_too_long, "rx_drop_too_long",                               \
+            "longer than the MTU of the broadcast group")                    \
     COUNTER(drop_bad_ip, "rx_drop_bad_ip",                                   \
             "IP version or lengths that cannot be")                          \
     COUNTER(drop_bad_arp, "rx_drop_bad_arp", "malformed ARP or RARP")        \
