@@ -67,6 +67,7 @@ shared_init(struct gw *gw)
     atomic_init(&shared->lid_mask, 0xffff);
     atomic_init(&shared->qkey, GW_QKEY);
     atomic_init(&shared->mtu, GW_MTU);
+    atomic_init(&shared->group_mtu, GW_MTU);
     atomic_init(&shared->up, true);
 }
 
