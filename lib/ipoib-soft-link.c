@@ -65,6 +65,7 @@ struct soft_socket {
     struct sockaddr_in sin;     /* If 'udp'. */
     pthread_t thread;
     struct latch exit;
+    struct latch refused;       /* UDP: nobody listens there now. */
     OVSRCU_TYPE(struct soft_conn *) conn;
 
     /* Of the thread alone. */
@@ -218,6 +219,10 @@ socket_run(struct soft_socket *s)
         port_down(s);
         s->next_try = now;
     }
+    if (s->udp && latch_poll(&s->refused)) {
+        /* The fabric ended, and may be started anew at once. */
+        s->next_try = MIN(s->next_try, now + ATTACH_FIRST_MS);
+    }
     if (now < s->next_try) {
         return;
     }
@@ -246,6 +251,7 @@ socket_wait(struct soft_socket *s)
         poll_fd_wait(socket_conn(s)->fd, POLLIN);
     }
     latch_wait(&s->exit);
+    latch_wait(&s->refused);
 }
 
 static void
@@ -365,9 +371,11 @@ socket_receive(struct soft_socket *s)
     }
     n = recvmmsg(conn->fd, msgs, RX_BATCH, MSG_DONTWAIT, NULL);
     if (n < 0) {
-        /* UDP hears of a fabric that is not there by ECONNREFUSED; the
-         * timers take care of it. */
-        if (!s->udp && errno != EAGAIN && errno != EINTR) {
+        if (s->udp) {
+            if (errno == ECONNREFUSED) {
+                latch_set(&s->refused);
+            }
+        } else if (errno != EAGAIN && errno != EINTR) {
             socket_disconnect(s);
         }
         return false;
@@ -430,6 +438,7 @@ socket_start(struct soft_hca *hca, char **errp OVS_UNUSED)
     }
     s->bufs = xmalloc_cacheline(RX_BATCH * sizeof *s->bufs);
     latch_init(&s->exit);
+    latch_init(&s->refused);
     ovsrcu_init(&s->conn, NULL);
     hca->socket = s;
     s->thread = ovs_thread_create("ipoib_hca", socket_main, s);
@@ -454,6 +463,7 @@ socket_stop(struct soft_hca *hca)
         conn_free(conn);
     }
     latch_destroy(&s->exit);
+    latch_destroy(&s->refused);
     free_cacheline(s->bufs);
     free(s);
 }
@@ -478,6 +488,7 @@ socket_write(struct soft_hca *hca, int fd, struct mmsghdr *msgs, size_t n)
             break;
         } else if (errno == ECONNREFUSED && again) {
             again = false;      /* An error of an earlier datagram. */
+            latch_set(&hca->socket->refused);
         } else {
             soft_count(hca, SOFT_C_TX_ERROR, n - i);
             break;

@@ -655,3 +655,78 @@ test_threads(void)
     }
     check(good, "%d threads at once", N_THREADS);
 }
+
+/* A fabric that comes late, goes away, and comes again. */
+
+static bool
+run(const char *command)
+{
+    return !system(command);
+}
+
+static bool
+wait_state(struct dev *d, enum ibv_port_state state, int ms)
+{
+    long long int end = time_msec() + ms;
+
+    while (!port_is(d, state)) {
+        if (time_msec() > end) {
+            return false;
+        }
+        ovsrcu_quiesce();
+        xnanosleep(10 * 1000 * 1000);
+    }
+    return true;
+}
+
+/* 'd' is opened and there is no fabric.  The shell commands 'start_fabric' and
+ * 'stop_fabric' start it and end it. */
+void
+test_attach(struct dev *d, const char *start_fabric, const char *stop_fabric)
+{
+    bool udp = strstr(d->name, "udp:");
+    uint16_t lid;
+    struct ibv_ah *ah;
+    struct ibv_wc wc;
+    struct end e;
+
+    check(port_is(d, IBV_PORT_DOWN) && d->port.active_mtu,
+          "no fabric: the device opens, its port is down");
+    make_end(&e, d, NULL);
+    post_recvs(&e, 8);
+    ah = make_ah(d, 1, NULL);
+    check(sent(&e, ah, 1, QKEY, 1, 30), "... sends complete well");
+    d->v->destroy_ah(ah);
+    drop_events(d);
+    check(run(start_fabric) && wait_event(d, IBV_EVENT_PORT_ACTIVE, NULL, 1500)
+          && wait_event(d, IBV_EVENT_CLIENT_REREGISTER, NULL, 500)
+          && port_is(d, IBV_PORT_ACTIVE) && d->port.lid,
+          "it starts: PORT_ACTIVE, and CLIENT_REREGISTER");
+    lid = d->port.lid;
+    ah = make_ah(d, lid, NULL);
+    check(sent(&e, ah, e.qp->qp_num, QKEY, 2, 30) && poll_one(e.rcq, &wc),
+          "... packets pass");
+    check(run(stop_fabric)
+          && (udp || (wait_event(d, IBV_EVENT_PORT_ERR, NULL, 1500)
+                      && wait_state(d, IBV_PORT_DOWN, 100))),
+          "it ends: PORT_ERR");
+    d->v->destroy_ah(ah);
+    ah = make_ah(d, lid + 1, NULL);
+    for (int i = 0; i < 4; i++) {
+        sent(&e, ah, e.qp->qp_num, QKEY, 2, 30);
+        xnanosleep(20 * 1000 * 1000);
+    }
+    drop_events(d);
+    check(run(start_fabric)
+          && (udp || wait_event(d, IBV_EVENT_PORT_ACTIVE, NULL, 1500))
+          && wait_event(d, IBV_EVENT_CLIENT_REREGISTER, NULL, 1500)
+          && wait_state(d, IBV_PORT_ACTIVE, 100),
+          "it starts again: PORT_ACTIVE, and CLIENT_REREGISTER");
+    d->v->destroy_ah(ah);
+    ah = make_ah(d, d->port.lid, NULL);
+    check(sent(&e, ah, e.qp->qp_num, QKEY, 3, 30) && poll_one(e.rcq, &wc)
+          && wc.src_qp == e.qp->qp_num,
+          "... packets pass, through the same QP");
+    d->v->destroy_ah(ah);
+    free_end(&e);
+}

@@ -493,6 +493,7 @@ static void
 test_objects(void)
 {
     struct ibv_qp_init_attr attr;
+    struct ibv_device_attr dev;
     struct end e;
 
     make_end(&e, A, NULL);
@@ -506,9 +507,10 @@ test_objects(void)
     check(!A->v->create_qp(A->pd, &attr, false) && errno,
           "a QP with a queue beyond the limit is refused: %s",
           ovs_strerror(errno));
+    ovs_assert(!A->v->query_device(A->ctx, &dev));
     errno = 0;
-    check(!A->v->create_cq(A->ctx, 0, NULL, NULL, 0) && errno,
-          "a CQ without entries is refused");
+    check(!A->v->create_cq(A->ctx, dev.max_cqe + 1, NULL, NULL, 0) && errno,
+          "a CQ beyond max_cqe is refused");
     free_end(&e);
 }
 
@@ -600,4 +602,21 @@ test_verbs(int argc, char *argv[])
     exit(n_failed ? EXIT_FAILURE : EXIT_SUCCESS);
 }
 
+/* test-ipoib-attach DEVICE START STOP: a fabric that comes and goes. */
+static void
+test_attach_main(int argc, char *argv[])
+{
+    if (argc != 4) {
+        ovs_fatal(0, "usage: test-ipoib-attach DEVICE START STOP");
+    }
+    alarm(60);
+    open_dev(&dev_a, argv[1]);
+    test_attach(&dev_a, argv[2], argv[3]);
+    printf("1..%d\n", n_checks);
+    ovs_assert(!dev_a.v->dealloc_pd(dev_a.pd));
+    ovs_assert(!dev_a.v->close_device(dev_a.ctx));
+    exit(n_failed ? EXIT_FAILURE : EXIT_SUCCESS);
+}
+
 OVSTEST_REGISTER("test-ipoib-verbs", test_verbs);
+OVSTEST_REGISTER("test-ipoib-attach", test_attach_main);
