@@ -16,7 +16,9 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-packet.c \
 	tests/test-ipoib-path.c \
 	tests/test-ipoib-sa.c \
+	tests/test-ipoib-tables-load.c \
 	tests/test-ipoib-tables.c \
+	tests/test-ipoib-tables.h \
 	tests/test-ipoib-tx.c \
 	tests/test-ipoib-verbs-port.c \
 	tests/test-ipoib-verbs-queues.c \

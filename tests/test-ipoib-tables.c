@@ -13,74 +13,16 @@
  */
 
 /* Tests of the tables that the data path reads: ipoib-table, ipoib-slots,
- * ipoib-neigh and ipoib-host.
- *
- *     test-ipoib-tables check           semantics
- *     test-ipoib-tables random [SEED]   random operations against a model
- *     test-ipoib-tables threads         readers and a writer at a time
- *     test-ipoib-tables benchmark */
+ * ipoib-neigh and ipoib-host. */
 
 #include <config.h>
 #undef NDEBUG
-
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "test-ipoib-tables.h"
 
 #include "ipoib-host.h"
-#include "ipoib-neigh.h"
 #include "ipoib-slots.h"
-#include "ipoib-table.h"
 #include "ovs-rcu.h"
-#include "ovs-thread.h"
 #include "ovstest.h"
-#include "random.h"
-#include "timeval.h"
-#include "util.h"
-
-#define PKEY 0xffff
-#define GUID UINT64_C(0x0002c90300000000)
-
-static struct ipoib_addr
-make_addr(uint64_t guid, uint32_t qpn)
-{
-    struct ib_gid gid = ib_gid_make(IB_GID_PREFIX_DEFAULT, guid);
-
-    return ipoib_addr_make(qpn, &gid);
-}
-
-static struct in6_addr
-ip4(uint32_t ip)
-{
-    return in6_addr_mapped_ipv4(htonl(0x0a000000 + ip));
-}
-
-static struct in6_addr
-ip6(uint32_t ip)
-{
-    struct in6_addr addr;
-    ovs_be32 low = htonl(ip);
-
-    ovs_assert(inet_pton(AF_INET6, "2001:db8::", &addr) == 1);
-    memcpy(&addr.s6_addr[12], &low, sizeof low);
-    return addr;
-}
-
-/* A check of look-ups, single and batched. */
-static void
-check_table(const struct ipoib_table *t, const uint64_t keys[],
-            const uint32_t expected[], size_t n)
-{
-    uint32_t *slots = xcalloc(n, sizeof *slots);
-
-    ipoib_table_lookup_batch(t, keys, n, slots);
-    for (size_t i = 0; i < n; i++) {
-        ovs_assert(slots[i] == expected[i]);
-        ovs_assert(ipoib_table_lookup(t, keys[i]) == expected[i]);
-    }
-    free(slots);
-}
 
 static void
 check_table_basics(void)
@@ -194,74 +136,6 @@ check_slots(void)
 
 /* Neighbours. */
 
-/* What a reader finds, as neighbours. */
-
-static struct ipoib_neigh *
-by_mac(const struct ipoib_neigh_table *t, struct eth_addr mac)
-{
-    uint64_t key = eth_addr_to_uint64(mac);
-    uint32_t slot;
-
-    ipoib_neigh_by_mac(t, &key, 1, &slot);
-    struct ipoib_neigh *neigh = ipoib_neigh_of_slot(t, slot);
-    ovs_assert(neigh == ipoib_neigh_find_mac(t, mac));
-    return neigh;
-}
-
-static struct ipoib_neigh *
-by_lid(const struct ipoib_neigh_table *t, uint16_t lid, uint32_t qpn)
-{
-    uint64_t key = ipoib_neigh_lid_key(lid, qpn);
-    uint32_t slot;
-
-    ipoib_neigh_by_lid(t, &key, 1, &slot);
-    return ipoib_neigh_of_slot(t, slot);
-}
-
-static struct ipoib_neigh *
-by_lid_alone(const struct ipoib_neigh_table *t, uint16_t lid)
-{
-    return ipoib_neigh_of_slot(t, ipoib_neigh_by_lid_alone(t, lid));
-}
-
-static struct ipoib_neigh *
-by_addr(const struct ipoib_neigh_table *t, const struct ipoib_addr *addr)
-{
-    uint32_t slot = ipoib_neigh_by_gid(t, &addr->gid, ipoib_addr_qpn(addr));
-    struct ipoib_neigh *neigh = ipoib_neigh_of_slot(t, slot);
-
-    ovs_assert(neigh == ipoib_neigh_find(t, addr));
-    return neigh;
-}
-
-static struct ipoib_neigh *
-by_ip(const struct ipoib_neigh_table *t, struct in6_addr ip)
-{
-    struct ipoib_neigh *neigh = ipoib_neigh_of_slot(t, ipoib_neigh_by_ip(t,
-                                                                         &ip));
-
-    ovs_assert(neigh == ipoib_neigh_find_ip(t, &ip));
-    return neigh;
-}
-
-/* Learns, and checks what is said to have changed. */
-static struct ipoib_neigh *
-learn(struct ipoib_neigh_table *t, struct ipoib_addr addr,
-      const struct in6_addr *ip, uint16_t slid, long long int now,
-      unsigned int expected)
-{
-    unsigned int changes;
-    struct ipoib_neigh *neigh = ipoib_neigh_learn(t, &addr, ip, slid, now,
-                                                  &changes);
-
-    if (changes != expected) {
-        ovs_fatal(0, "changes are %#x, should be %#x", changes, expected);
-    }
-    ovs_assert(ipoib_addr_equals(&neigh->addr, &addr));
-    ovs_assert(neigh->confirmed == now);
-    return neigh;
-}
-
 /* Removed neighbours, as the owner hears of them. */
 static size_t n_removed;
 static struct ipoib_addr last_removed;
@@ -307,7 +181,8 @@ check_neigh_basics(void)
                                   IPOIB_NEIGH_NEW | IPOIB_NEIGH_NEW_IP);
     own(n);
     ovs_assert(ipoib_neigh_table_count(t) == 1);
-    ovs_assert(ovs_list_is_empty(&n->wait) && !n->n_wait && n->created == 1000);
+    ovs_assert(ovs_list_is_empty(&n->wait) && !n->n_wait);
+    ovs_assert(n->created == 1000);
     ovs_assert(eth_addr_equals(n->mac, ipoib_standin_mac(PKEY, &addr, 0)));
     ovs_assert(by_mac(t, n->mac) == n && by_addr(t, &addr) == n);
     ovs_assert(by_ip(t, a) == n && by_lid(t, 5, 0x405) == n);
@@ -757,7 +632,7 @@ check_hosts(void)
     ovs_assert(h->shares_qp && h->qpn == 0x50 && host_by_ip(t, a) == h);
     ipoib_host_set_qpn(t, h, 0x101, false);
     ovs_assert(!h->shares_qp && host_by_qpn(t, 0x101) == h);
-    ipoib_host_set_qpn(t, v, 0x101, false); /* Moved: 'h' is not first asked. */
+    ipoib_host_set_qpn(t, v, 0x101, false); /* 'h' was not asked. */
     ipoib_host_set_qpn(t, h, 0, false);
     ovs_assert(host_by_qpn(t, 0x101) == v && !h->qpn);
     ipoib_host_set_router(t, h, true);
@@ -809,7 +684,7 @@ check_hosts(void)
 }
 
 static void
-run_checks(void)
+test_ipoib_tables_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
 {
     check_table_basics();
     check_table_keys();
@@ -821,19 +696,6 @@ run_checks(void)
     check_neigh_limits();
     check_neigh_rounds();
     check_hosts();
-}
-
-static void
-test_ipoib_tables_main(int argc, char *argv[])
-{
-    const char *what = argc > 1 ? argv[1] : "";
-
-    if (!strcmp(what, "check")) {
-        run_checks();
-    } else {
-        ovs_fatal(0, "%s: neither check nor random nor threads nor benchmark",
-                  what);
-    }
 }
 
 OVSTEST_REGISTER("test-ipoib-tables", test_ipoib_tables_main);
