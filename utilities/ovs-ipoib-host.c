@@ -52,8 +52,6 @@ struct options {
 static void parse_options(int argc, char *argv[], struct options *);
 OVS_NO_RETURN static void usage(void);
 
-static struct host_station *station;
-
 static void
 host_exit(struct unixctl_conn *conn, int argc OVS_UNUSED,
           const char *argv[] OVS_UNUSED, void *exiting_)
@@ -62,14 +60,6 @@ host_exit(struct unixctl_conn *conn, int argc OVS_UNUSED,
 
     *exiting = true;
     unixctl_command_reply(conn, NULL);
-}
-
-/* Leaves the fabric in good order also on SIGTERM, SIGINT and SIGHUP. */
-static void
-close_station(void *aux OVS_UNUSED)
-{
-    host_station_destroy(station);
-    station = NULL;
 }
 
 /* A software HCA gets its port GUID from what makes this station different
@@ -108,6 +98,7 @@ int
 main(int argc, char *argv[])
 {
     struct unixctl_server *unixctl;
+    struct host_station *station;
     bool exiting = false;
     struct options o;
     char *error = NULL;
@@ -128,7 +119,6 @@ main(int argc, char *argv[])
     }
     unixctl_command_register("exit", "", 0, 0, host_exit, &exiting);
     host_show_init(station);
-    fatal_signal_add_hook(close_station, NULL, NULL, true);
     host_station_run(station);
     daemonize_complete();
 
@@ -147,7 +137,7 @@ main(int argc, char *argv[])
         }
     }
 
-    close_station(NULL);
+    host_station_destroy(station);
     unixctl_server_destroy(unixctl);
     free(o.config.ips);
     svec_destroy(&o.ips);
