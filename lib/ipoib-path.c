@@ -39,6 +39,7 @@ COVERAGE_DEFINE(ipoib_ah_destroyed);
 #define PATH_HOLD_DOWN_MAX 16   /* Seconds, after 1, 2, 4 and 8. */
 #define PATH_SUSPECT_PAUSE 1000 /* Between queries for suspicion, ms. */
 #define PATH_UNUSED_TIMEOUT 60000 /* Until a path without users goes, ms. */
+#define PATH_GRACE 3000         /* After an event, for others to return, ms. */
 #define PATH_SCAN_PAUSE 100     /* Between walks over all paths, ms. */
 
 /* Address handles that wait for their end. */
@@ -187,6 +188,7 @@ struct ipoib_path_table {
     struct hmap paths;
     struct ovs_list urgent;     /* To be asked: somebody waits. */
     struct ovs_list refresh;    /* To be asked, after those. */
+    long long int grace;        /* Until then others may be coming back. */
     unsigned int n_requests;    /* Under way. */
     long long int now;          /* Of the last run. */
     long long int next_scan;
@@ -322,15 +324,22 @@ path_hold_down(unsigned int n_failures)
 }
 
 /* The last try for 'path' gave nothing.  A path that worked goes on to,
- * unless 'final': the SA says that there is no such path any more. */
+ * unless 'final': the SA says that there is no such path any more.  After an
+ * event that is no final word for a while: the SA was restarted, perhaps, and
+ * the other port is about to come back, mostly with the same LID. */
 static void
 path_fail(struct ipoib_path *path, bool final)
 {
     struct ipoib_path_table *table = path->table;
     struct ibv_ah *old = path->ah;
+    long long int now = path_now(table);
 
+    if (final && path->state == IPOIB_PATH_READY && now < table->grace) {
+        path->n_failures = 0;
+        final = false;
+    }
     path->n_failures++;
-    path->next_try = path_now(table) + path_hold_down(path->n_failures);
+    path->next_try = now + path_hold_down(path->n_failures);
     COVERAGE_INC(ipoib_path_failed);
     if (path->state == IPOIB_PATH_READY && !final) {
         path->stale = true;
@@ -651,6 +660,7 @@ ipoib_path_refresh_all(struct ipoib_path_table *table)
     size_t n;
     struct ipoib_path **paths = path_snapshot(table, &n);
 
+    table->grace = path_now(table) + PATH_GRACE;
     for (size_t i = 0; i < n; i++) {
         path_refresh(paths[i]);
     }

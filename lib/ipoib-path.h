@@ -60,7 +60,7 @@ struct ipoib_path {
     long long int resolved;     /* time_msec() of the last good answer. */
     unsigned int n_users;
     bool stale;                 /* To be asked again; AH is still used. */
-    void *aux;                  /* For the owner of the table; NULL at first. */
+    void *aux;                  /* For the table's owner; NULL at first. */
 
     /* Private to ipoib-path.c. */
     struct ipoib_path_table *table;
@@ -114,7 +114,9 @@ void ipoib_path_poke(struct ipoib_path *);
 /* Something says that 'path' is not right any more (e.g. an ARP with another
  * SLID, modulo LMC): asks again, at most once a second a path. */
 void ipoib_path_suspect(struct ipoib_path *);
-/* Marks all stale and asks again, a window at a time; AHs stay in use. */
+/* Marks all stale and asks again, a window at a time; AHs stay in use, for
+ * some seconds also where the SA knows of no path: after a restart of the
+ * fabric the other ports are yet to come back. */
 void ipoib_path_refresh_all(struct ipoib_path_table *);
 void ipoib_path_table_run(struct ipoib_path_table *, long long int now);
 void ipoib_path_table_wait(struct ipoib_path_table *);

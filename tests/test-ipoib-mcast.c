@@ -451,6 +451,14 @@ test_send_only(void)
     CHECK_INT(g->attached, false);
     CHECK_INT(g->state, IPOIB_MCAST_JOINED);
     CHECK_INT(env.t->n_sent, 0);
+
+    /* An event asks for what the SA has had of it, not for another state. */
+    ipoib_mcast_rejoin_all(env.mcast);
+    answer(&env, 0, BROADCAST_ANSWER);
+    CHECK_JOIN(one_request(&env), 0x173f7, MDNS_REQUEST);
+    answer_rec(&env, &rec);
+    CHECK_INT(g->attached, false);
+
     pass(&env, 60000);
     atomic_store_relaxed(&ipoib_mcast_fast(env.mcast, g->slot)->used,
                          fake_now / 1000);

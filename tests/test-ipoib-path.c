@@ -282,6 +282,16 @@ test_refresh(void)
     fake_answer(env.sa, fake_sent(env.t, 0), IB_SA_NO_RECORDS, NULL, 0);
     CHECK_INT(path->state, IPOIB_PATH_READY);
     fake_answer(env.sa, fake_sent(env.t, 1), IB_SA_NO_RECORDS, NULL, 0);
+    fake_clear(env.t);
+
+    /* Soon after an event the SA may not know all again; then it does. */
+    for (int i = 0; i < 3; i++) {
+        CHECK_INT(path->state, IPOIB_PATH_READY);
+        CHECK_INT(path->stale, true);
+        CHECK_INT(env.n_changed, 2);
+        pass(&env, 1000);
+        answer(&env, IB_SA_NO_RECORDS, NULL);
+    }
     CHECK_INT(path->state, IPOIB_PATH_FAILED);
     ovs_assert(!path->ah);
     CHECK_INT(path->last_status, IB_SA_NO_RECORDS);
@@ -353,8 +363,10 @@ test_hold_down(void)
     }
     /* Success makes the next failure the first one again. */
     answer(&env, 0, &rec);
-    ipoib_path_refresh_all(env.table);
+    pass(&env, 3000);
+    ipoib_path_suspect(path);
     answer(&env, IB_SA_NO_RECORDS, NULL);
+    CHECK_INT(path->state, IPOIB_PATH_FAILED);
     pass(&env, 1000);
     ipoib_path_poke(path);
     answer(&env, IB_SA_NO_RECORDS, NULL);

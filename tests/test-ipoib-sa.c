@@ -320,7 +320,10 @@ test_dest(void)
     struct result a, b;
 
     send_get(sa, &a);
-    ipoib_sa_run(sa, fake_now);
+    for (int i = 0; i < 3; i++) {
+        ipoib_sa_run(sa, fake_now);
+        fake_now += 500 << i;   /* Leaves one try. */
+    }
     ipoib_sa_set_dest(sa, &none);
     send_get(sa, &b);
     CHECK_INT(stats_of(sa).n_outstanding, 0);
@@ -328,7 +331,7 @@ test_dest(void)
     fake_now += 1000000;
     ipoib_sa_run(sa, fake_now);
     CHECK_INT(a.n + b.n, 0);
-    CHECK_INT(t->n_sent, 1);
+    CHECK_INT(t->n_sent, 3);
     ovs_assert(!ipoib_sa_is_settled(sa));
 
     fake_clear(t);
@@ -341,9 +344,18 @@ test_dest(void)
     CHECK_INT(t->dests[2].has_grh, true);
     fake_check_request(fake_sent(t, 0), 0x01, 0x0001, 0, "",
                        OVS_SOURCE_LOCATOR);
-    CHECK_INT(stats_of(sa).n_resent, 1);
-    fake_answer(sa, fake_sent(t, 1), 0, NULL, 0);
+    CHECK_INT(stats_of(sa).n_resent, 3);
+    /* With all their tries before them. */
+    fake_now += 500;
+    ipoib_sa_run(sa, fake_now);
+    CHECK_INT(t->n_sent, 5);
+    fake_now += 1000;
+    ipoib_sa_run(sa, fake_now);
+    CHECK_INT(t->n_sent, 8);    /* ClassPortInfo, too. */
+    CHECK_INT(a.n, 0);
+    fake_answer(sa, fake_sent(t, 6), 0, NULL, 0);
     CHECK_INT(a.n, 1);
+    CHECK_INT(b.n, 0);
 
     /* The same again changes nothing. */
     ipoib_sa_set_dest(sa, &other);
