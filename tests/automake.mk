@@ -17,3 +17,138 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-path.c \
 	tests/test-ipoib-sa.c \
 	tests/test-ipoib-subnet.c \
+	tests/test-ipoib-tables-load.c \
+	tests/test-ipoib-tables.c \
+	tests/test-ipoib-tables.h \
+	tests/test-ipoib-tx.c \
+	tests/test-ipoib-verbs-port.c \
+	tests/test-ipoib-verbs-queues.c \
+	tests/test-ipoib-verbs.c \
+	tests/test-ipoib-verbs.h \
+	tests/test-ipoib-wire.c
+tests_ipoib_ovstest_CPPFLAGS = $(AM_CPPFLAGS) -I$(OVS_SRC)/tests
+tests_ipoib_ovstest_LDFLAGS = $(AM_LDFLAGS) $(OVS_DPDK_LDFLAGS)
+tests_ipoib_ovstest_LDADD = $(IPOIB_LDADD)
+
+# main() is Open vSwitch's own.
+BUILT_SOURCES += tests/ovstest-main.c
+CLEANFILES += tests/ovstest-main.c
+tests/ovstest-main.c: Makefile
+	$(AM_V_GEN)$(MKDIR_P) tests && echo '#include "tests/ovstest.c"' > $@
+
+# Test suites.  To add a file: one line here and one in tests/testsuite.at
+# (tests/system-testsuite.at for what needs root and namespaces).
+TESTSUITE_AT = \
+	tests/testsuite.at \
+	tests/ipoib-datapath.at \
+	tests/ipoib-macros.at \
+	tests/ipoib-sa.at \
+	tests/ipoib-source.at \
+	tests/ipoib-unit.at \
+	tests/ipoib-verbs.at \
+	tests/ipoib-vswitchd.at
+
+SYSTEM_TESTSUITE_AT = \
+	tests/system-testsuite.at \
+	tests/ipoib-macros.at \
+	tests/system-ipoib-host.at \
+	tests/system-ipoib-macros.at \
+	tests/system-ipoib-vswitchd.at
+
+EXTRA_DIST += \
+	$(TESTSUITE_AT) \
+	$(SYSTEM_TESTSUITE_AT) \
+	tests/check-layers \
+	tests/check-ovs \
+	tests/in-sandbox \
+	tests/lsan.supp \
+	tests/verbs-control
+
+TESTSUITE = tests/testsuite
+SYSTEM_TESTSUITE = tests/system-testsuite
+AUTOTEST = $(AUTOM4TE) --language=autotest
+AUTOTEST_PATH = vswitchd:utilities:tests:$(OVS_BUILD)/utilities:$(OVS_BUILD)/ovsdb
+
+# Tests mostly wait, hence more at a time than there are processors.
+TESTSUITEFLAGS = -j4
+
+check-local: all tests/atconfig tests/atlocal $(TESTSUITE)
+	$(SHELL) $(TESTSUITE) -C tests AUTOTEST_PATH='$(AUTOTEST_PATH)' \
+		$(TESTSUITEFLAGS)
+
+# System tests need root.  They have namespaces, bridges and processes of their
+# own, that share one network namespace: one test at a time.
+SYSTEM_TESTSUITEFLAGS =
+check-system: all tests/atconfig tests/atlocal $(SYSTEM_TESTSUITE)
+	$(SHELL) $(srcdir)/tests/in-sandbox \
+		$(SHELL) $(SYSTEM_TESTSUITE) -C tests \
+		AUTOTEST_PATH='$(AUTOTEST_PATH)' $(SYSTEM_TESTSUITEFLAGS)
+
+# Open vSwitch's own tests, on our daemon.
+OVS_TEST_TARGETS = tests/ovstest utilities/ovs-pcap utilities/ovs-testcontroller
+OVS_TESTSUITEFLAGS = -j6
+check-ovs: all tests/atconfig tests/atlocal
+	MAKE='$(MAKE)' $(SHELL) $(srcdir)/build-aux/ovs-build \
+		$(OVS_BUILD) $(OVS_TEST_TARGETS)
+	$(MKDIR_P) tests/upstream
+	sed "s,^at_testdir=.*,at_testdir='tests/upstream'," tests/atconfig \
+		> tests/upstream/atconfig
+	cp tests/atlocal tests/upstream/atlocal
+	SHELL='$(SHELL)' $(SHELL) $(srcdir)/tests/check-ovs \
+		'$(OVS_SRC)' tests/upstream \
+		'$(abs_top_builddir)/vswitchd:$(OVS_BUILD)/utilities:$(OVS_BUILD)/ovsdb:$(OVS_BUILD)/tests' \
+		$(OVS_TESTSUITEFLAGS)
+
+.PHONY: check-system check-ovs
+
+# The macros come from Open vSwitch's source tree.
+OVS_MACROS_AT = \
+	$(OVS_SRC)/tests/ovs-macros.at \
+	$(OVS_SRC)/tests/ovsdb-macros.at \
+	$(OVS_SRC)/tests/ofproto-macros.at \
+	$(OVS_SRC)/tests/system-userspace-macros.at \
+	$(OVS_SRC)/tests/system-common-macros.at
+MAKE_TESTSUITE = $(AUTOTEST) -I tests -I '$(srcdir)' -I '$(OVS_SRC)' -o $@.tmp \
+	'$(srcdir)/$@.at' && mv $@.tmp $@
+$(TESTSUITE): tests/package.m4 $(TESTSUITE_AT) $(OVS_MACROS_AT)
+	$(AM_V_GEN)$(MAKE_TESTSUITE)
+$(SYSTEM_TESTSUITE): tests/package.m4 $(SYSTEM_TESTSUITE_AT) $(OVS_MACROS_AT)
+	$(AM_V_GEN)$(MAKE_TESTSUITE)
+
+tests/package.m4: $(top_srcdir)/configure.ac
+	$(AM_V_GEN){ \
+	  echo 'm4_define([AT_PACKAGE_NAME],      [$(PACKAGE_NAME)])'; \
+	  echo 'm4_define([AT_PACKAGE_TARNAME],   [$(PACKAGE_TARNAME)])'; \
+	  echo 'm4_define([AT_PACKAGE_VERSION],   [$(PACKAGE_VERSION)])'; \
+	  echo 'm4_define([AT_PACKAGE_STRING],    [$(PACKAGE_STRING)])'; \
+	  echo 'm4_define([AT_PACKAGE_BUGREPORT], [$(PACKAGE_BUGREPORT)])'; \
+	} > $@.tmp && mv $@.tmp $@
+
+CLEANFILES += tests/package.m4 $(TESTSUITE) $(SYSTEM_TESTSUITE)
+DISTCLEANFILES += tests/atconfig
+
+CLEAN_LOCAL += clean-tests
+clean-tests:
+	rm -rf tests/*.dir tests/*testsuite.log tests/upstream
+
+# Judges from outside this project, which are skipped where they are absent
+# (IPOIB_SHARED): a conformance suite, and a virtual machine with Linux's own
+# IPoIB.
+JUDGE = TOP_BUILDDIR='$(abs_top_builddir)' OVS_BUILD='$(OVS_BUILD)' \
+	OVS_SRC='$(OVS_SRC)'
+EXTRA_DIST += \
+	tests/lab-lib.sh \
+	tests/conformance/judge.py \
+	tests/conformance/known-failures \
+	tests/conformance/run \
+	tests/kernel/fabric-shim.py \
+	tests/kernel/run \
+	tests/kernel/sweep.py
+
+check-conformance: all
+	$(JUDGE) '$(srcdir)/tests/conformance/run'
+
+check-kernel: all
+	$(JUDGE) '$(srcdir)/tests/kernel/run'
+
+.PHONY: check-conformance check-kernel
