@@ -10,6 +10,10 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/ipoib-vectors.h \
 	tests/test-ipoib-compat.c \
 	tests/test-ipoib-datapath.c \
+	tests/test-ipoib-fabric-lib.c \
+	tests/test-ipoib-fabric-sa.c \
+	tests/test-ipoib-fabric.c \
+	tests/test-ipoib-fabric.h \
 	tests/test-ipoib-fake.c \
 	tests/test-ipoib-fake.h \
 	tests/test-ipoib-mcast.c \
@@ -41,6 +45,7 @@ tests/ovstest-main.c: Makefile
 TESTSUITE_AT = \
 	tests/testsuite.at \
 	tests/ipoib-datapath.at \
+	tests/ipoib-fabric.at \
 	tests/ipoib-macros.at \
 	tests/ipoib-sa.at \
 	tests/ipoib-source.at \

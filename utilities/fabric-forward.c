@@ -120,6 +120,12 @@ parse_packet(const void *msg, size_t len, struct fabric_packet *packet)
         return false;
     }
     packet->payload = n - headers;
+    if (bth.opcode >> 5 == IB_OPCODE_UD_SEND >> 5) {
+        struct ib_deth deth;
+
+        memcpy(&deth, p + sizeof bth, sizeof deth);
+        packet->sqpn = ntohl(get_16aligned_be32(&deth.sqpn)) & IB_QPN_MASK;
+    }
     return true;
 }
 

@@ -228,15 +228,17 @@ struct fabric_packet {
     struct ib_gid sgid, dgid;   /* If 'has_grh'. */
     uint8_t opcode;
     uint32_t dqpn;
+    uint32_t sqpn;              /* Of unreliable datagrams, else 0. */
     size_t payload;             /* Bytes that count for the MTU. */
 };
 
-/* True if 'packet' is a management datagram: for QP 1. */
+/* True if 'packet' is a management datagram: to QP 1, or from it, as what the
+ * SA answers to one who asks from another QP. */
 static inline bool
 fabric_packet_is_mad(const struct fabric_packet *packet)
 {
     return packet->opcode >> 5 == IB_OPCODE_UD_SEND >> 5
-           && packet->dqpn == IB_QPN_GSI;
+           && (packet->dqpn == IB_QPN_GSI || packet->sqpn == IB_QPN_GSI);
 }
 
 static inline void
