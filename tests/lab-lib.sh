@@ -148,8 +148,8 @@ lab_start_ovs() {
     rm -f "$OVS_DBDIR/conf.db"
     ovsdb-tool create "$OVS_DBDIR/conf.db" \
                "$ovs_srcdir/vswitchd/vswitch.ovsschema" &&
-    ovsdb-server "$OVS_DBDIR/conf.db" --remote="punix:$OVS_RUNDIR/db.sock" \
-                 --pidfile --detach --log-file -vconsole:off &&
+    ovsdb-server -vconsole:off --pidfile --detach --log-file \
+                 --remote="punix:$OVS_RUNDIR/db.sock" "$OVS_DBDIR/conf.db" &&
     ovs-vsctl --no-wait init &&
     ovs-vsctl --no-wait set Open_vSwitch . other_config:pmd-maxsleep=500 &&
     lab_start_vswitchd
@@ -157,8 +157,8 @@ lab_start_ovs() {
 
 # Only our daemon.
 lab_start_vswitchd() {
-    ovs-vswitchd "unix:$OVS_RUNDIR/db.sock" --pidfile --detach --log-file \
-                 -vconsole:off "$@"
+    ovs-vswitchd -vconsole:off --pidfile --detach --log-file "$@" \
+                 "unix:$OVS_RUNDIR/db.sock"
 }
 
 # What the daemon NAME left in its log that calls for a person: a check.
@@ -180,17 +180,17 @@ lab_check_log() {
     fi
 }
 
-# lab_check_capture NAME FILE [FILTER]: tshark decodes it, and finds no packet
-# (of those that FILTER tells) malformed.  It must not put TCP streams together:
+# lab_check_capture NAME FILE: tshark decodes it, and finds no packet malformed.
+# $LAB_TSHARK are more options.  It must not put TCP streams together:
 # it takes retransmissions of other lengths for malformed.
 lab_check_capture() {
-    local name=$1 file=$2 filter=${3:+ && ($3)}
+    local name=$1 file=$2
     if ! command -v tshark >/dev/null; then
         skip "$name: no tshark here"
     elif [ ! -s "$file" ]; then
         fail "$name" <<<"there is no $file"
     elif ! timeout 300 tshark -n -o tcp.desegment_tcp_streams:FALSE \
-                   -r "$file" -Y "_ws.malformed$filter" \
+                   ${LAB_TSHARK-} -r "$file" -Y _ws.malformed \
                    >"$out/tshark" 2>"$out/tshark.err"; then
         fail "$name" <"$out/tshark.err"
     elif [ -s "$out/tshark" ]; then
@@ -203,6 +203,6 @@ lab_check_capture() {
 # lab_start_fabric SOCKET UDP CAPTURE PKEYS: our fabric daemon; SOCKET, or UDP
 # (ADDR:PORT), may be empty.
 lab_start_fabric() {
-    ovs-ipoib-fabric --pidfile --detach --log-file -vconsole:off \
+    ovs-ipoib-fabric -vconsole:off --pidfile --detach --log-file \
                      ${1:+--unix="$1"} ${2:+--udp="$2"} --pcap="$3" --pkeys="$4"
 }
