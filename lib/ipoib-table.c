@@ -68,6 +68,12 @@ struct ipoib_table {
     size_t n;
 };
 
+/* Around a reader's look at a slot, whose key it has seen.  A test has it
+ * wait here. */
+#ifndef IPOIB_TABLE_PAUSE
+#define IPOIB_TABLE_PAUSE()
+#endif
+
 /* Keys that are looked up at a time: enough to hide a cache miss. */
 #define BATCH 32
 
@@ -371,7 +377,9 @@ search_bucket(struct bucket *b, uint64_t key, uint32_t *slot)
             return !(before & PASSED_MASK);
         }
 
+        IPOIB_TABLE_PAUSE();
         atomic_read_explicit(&b->slots[found], slot, memory_order_acquire);
+        IPOIB_TABLE_PAUSE();
         atomic_read_relaxed(&b->state, &after);
         if (OVS_LIKELY(!((before ^ after) & ~PASSED_MASK))) {
             return true;

@@ -22,6 +22,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-sa.c \
 	tests/test-ipoib-subnet.c \
 	tests/test-ipoib-tables-load.c \
+	tests/test-ipoib-tables-race.c \
 	tests/test-ipoib-tables.c \
 	tests/test-ipoib-tables.h \
 	tests/test-ipoib-tx.c \
