@@ -194,7 +194,10 @@ mad_restart(struct mad_qp *m)
         error = mad_fill(m);
     }
     m->failed = m->must_reset = error != 0;
-    if (error) {
+    if (!error) {
+        VLOG_DBG("port %"PRIu8": reset the queue pair for management",
+                 m->port);
+    } else {
         static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(1, 5);
 
         m->next_recovery = time_msec() + MAD_RECOVERY_PAUSE;

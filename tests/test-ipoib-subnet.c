@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "coverage.h"
 #include "fatal-signal.h"
 #include "ipoib-mcast.h"
 #include "ipoib-path.h"
@@ -41,7 +42,8 @@
  *
  *     broadcast JOINED, N joined, N attached, N ready, N stale, N failed
  *
- * "refresh" asks for all paths again, "leave" leaves all groups. */
+ * "refresh" asks for all paths again, "leave" leaves all groups, "break sqe"
+ * and "break err" stop the queue pair for management. */
 
 #define CHECK_ERROR(EXPR)                                               \
     do {                                                                \
@@ -63,6 +65,7 @@ struct subnet {
     struct ibv_qp *qp;          /* To attach. */
     bool qp_started;
     struct ipoib_mad_transport *transport;
+    struct ibv_qp *mad_qp;      /* Of 'transport'. */
     struct ipoib_sa *sa;
     struct ipoib_ah_reaper *reaper;
     struct ipoib_path_table *paths;
@@ -140,6 +143,19 @@ static const struct ipoib_mcast_ops ops = {
     .detach = group_detach,
 };
 
+/* The table of verbs, with an eye on the queue pairs that are made. */
+static struct ipoib_verbs verbs_table;
+static struct ibv_qp *last_qp;
+static struct ibv_qp *(*real_create_qp)(struct ibv_pd *,
+                                        struct ibv_qp_init_attr *, bool);
+
+static struct ibv_qp *
+create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init, bool block)
+{
+    last_qp = real_create_qp(pd, init, block);
+    return last_qp;
+}
+
 static struct ibv_context *
 open_hca(struct subnet *subnet, const char *device, uint64_t guid)
 {
@@ -160,7 +176,10 @@ subnet_open(struct subnet *subnet, const char *device)
 {
     struct ibv_qp_init_attr init;
 
-    subnet->verbs = ipoib_verbs_for_device(device);
+    verbs_table = *ipoib_verbs_for_device(device);
+    real_create_qp = verbs_table.create_qp;
+    verbs_table.create_qp = create_qp;
+    subnet->verbs = &verbs_table;
     subnet->ctx = open_hca(subnet, device, OWN_GUID);
     for (int i = 0; i < N_PEERS; i++) {
         subnet->peers[i] = open_hca(subnet, device, OWN_GUID + 1 + i);
@@ -183,6 +202,7 @@ subnet_open(struct subnet *subnet, const char *device)
     if (!subnet->transport) {
         ovs_fatal(errno, "no transport");
     }
+    subnet->mad_qp = last_qp;
     ipoib_sa_set_transport(subnet->sa, subnet->transport);
     subnet->reaper = ipoib_ah_reaper_create(subnet->verbs);
     subnet->paths = ipoib_path_table_create(subnet->verbs, subnet->pd,
@@ -362,6 +382,34 @@ do_leave(struct unixctl_conn *conn, int argc OVS_UNUSED,
     unixctl_command_reply(conn, NULL);
 }
 
+/* Stops the queue pair for management: in SQE by a work request that is
+ * wrong, or in ERR. */
+static void
+do_break(struct unixctl_conn *conn, int argc OVS_UNUSED,
+         const char *argv[], void *subnet_)
+{
+    struct subnet *subnet = subnet_;
+
+    if (!strcmp(argv[1], "err")) {
+        CHECK_ERROR(ipoib_verbs_ud_to_error(subnet->verbs, subnet->mad_qp));
+    } else {
+        struct ibv_ah_attr attr = { .dlid = 1, .port_num = 1 };
+        struct ibv_sge sge = { .addr = 16, .length = 256, .lkey = 0xdead };
+        struct ibv_send_wr *bad, wr = {
+            .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
+            .send_flags = IBV_SEND_SIGNALED,
+        };
+
+        wr.wr.ud.ah = subnet->verbs->create_ah(subnet->pd, &attr);
+        ovs_assert(wr.wr.ud.ah);
+        wr.wr.ud.remote_qpn = 1;
+        wr.wr.ud.remote_qkey = IB_QKEY_GSI;
+        CHECK_ERROR(ibv_post_send(subnet->mad_qp, &wr, &bad));
+        ipoib_ah_retire(subnet->reaper, wr.wr.ud.ah);
+    }
+    unixctl_command_reply(conn, NULL);
+}
+
 static void
 do_exit(struct unixctl_conn *conn, int argc OVS_UNUSED,
         const char *argv[] OVS_UNUSED, void *subnet_)
@@ -384,12 +432,14 @@ test_ipoib_subnet_main(int argc, char *argv[])
         ovs_fatal(0, "usage: %s DEVICE N SOCKET", argv[0]);
     }
     fatal_ignore_sigpipe();
+    coverage_init();
     n_groups = atoi(argv[2]);
     CHECK_ERROR(unixctl_server_create(argv[3], &server));
     unixctl_command_register("show", "", 0, 0, show, &subnet);
     unixctl_command_register("stats", "", 0, 0, show_stats, &subnet);
     unixctl_command_register("refresh", "", 0, 0, do_refresh, &subnet);
     unixctl_command_register("leave", "", 0, 0, do_leave, &subnet);
+    unixctl_command_register("break", "sqe|err", 1, 1, do_break, &subnet);
     unixctl_command_register("exit", "", 0, 0, do_exit, &subnet);
     subnet_open(&subnet, argv[1]);
     subnet_refresh(&subnet);
