@@ -49,6 +49,7 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-soft-link.c \
 	lib/ipoib-soft-loop.c \
 	lib/ipoib-soft-mcast.c \
+	lib/ipoib-soft-model.c \
 	lib/ipoib-soft-mr.c \
 	lib/ipoib-soft-private.h \
 	lib/ipoib-soft-qp.c \

@@ -166,6 +166,7 @@ soft_create_cq(struct ibv_context *ctx, int cqe, void *cq_context,
     cq->mask = n - 1;
     atomic_init(&cq->prod, 0);
     atomic_init(&cq->cons, 0);
+    ovsrcu_init(&cq->source_qps, NULL);
     ovs_mutex_init_adaptive(&cq->mutex);
 
     ovs_mutex_lock(&hca->mutex);
@@ -212,6 +213,7 @@ soft_destroy_cq(struct ibv_cq *cq_)
     }
     soft_event_forget(hca, cq_, &cq->events);
     ovs_mutex_destroy(&cq->mutex);
+    free(ovsrcu_get_protected(struct soft_group_qps *, &cq->source_qps));
     free(cq->ring);
     free_cacheline(cq);
     return 0;
@@ -269,7 +271,9 @@ soft_poll_cq(struct ibv_cq *cq_, int max, struct ibv_wc *wc)
     atomic_read_explicit(&cq->prod, &prod, memory_order_acquire);
     atomic_read_relaxed(&cq->cons, &cons);
     if (prod == cons) {
-        return 0;
+        struct soft_hca *hca = soft_hca_cast(cq_->context);
+
+        return hca->model ? soft_model_poll(hca, cq, max, wc) : 0;
     }
 
     ovs_mutex_lock(&cq->mutex);

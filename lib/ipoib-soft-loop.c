@@ -178,6 +178,12 @@ loop_start(struct soft_hca *hca, char **errp)
     port.subnet_timeout = LOOP_LIFE;
     port.active_speed = 32;     /* EDR. */
     port.gid = ib_gid_make(IB_GID_PREFIX_DEFAULT, hca->port_guid);
+    if (hca->name.n_pkeys) {
+        memcpy(port.pkeys, hca->name.pkeys, sizeof port.pkeys);
+    }
+    if (hca->name.model.source || hca->name.model.sink) {
+        hca->model = soft_model_create(&hca->name.model);
+    }
     soft_port_set(hca, &port, true);
     return 0;
 }
@@ -259,6 +265,7 @@ sa_path_record(struct loop_sa *sa)
     struct ib_path_record *pr
         = ALIGNED_CAST(struct ib_path_record *, sa->mad->data);
     const struct soft_port *dst = NULL;
+    uint16_t lid = 0;
 
     if (!(sa->mask & (IB_PR_DGID | IB_PR_DLID))) {
         return IB_SA_INSUFFICIENT_COMPS;
@@ -271,14 +278,19 @@ sa_path_record(struct loop_sa *sa)
                   || ib_gid_equals(&p->gid, &pr->dgid))
             && (!(sa->mask & IB_PR_DLID) || htons(p->lid) == pr->dlid)) {
             dst = p;
+            lid = p->lid;
+            pr->dgid = p->gid;
         }
+    }
+    if (!dst && sa->mask & IB_PR_DGID && sa->hca->model
+        && soft_model_find_gid(sa->hca->model, &pr->dgid, &lid)) {
+        dst = sa->port;
     }
     if (!dst) {
         return IB_SA_NO_RECORDS;
     }
-    pr->dgid = dst->gid;
     pr->sgid = sa->port->gid;
-    pr->dlid = htons(dst->lid);
+    pr->dlid = htons(lid);
     pr->slid = htons(sa->port->lid);
     pr->raw_flow_hop = 0;
     pr->tclass = 0;
@@ -605,6 +617,9 @@ loop_send(struct soft_hca *hca, const struct soft_port *port,
 
         if (dlid >= IB_LID_MULTICAST) {
             forward_multicast(hca, port, p);
+            if (hca->model) {
+                soft_model_sink(hca, port, p);
+            }
         } else if (dlid == LOOP_SM_LID) {
             sa_receive(hca, port, p);
         } else {

@@ -29,6 +29,7 @@
  *   ipoib-soft-mcast.c    attachments to multicast groups
  *   ipoib-soft-link.c     the link over a socket to the fabric
  *   ipoib-soft-loop.c     the link inside the process, with its subnet
+ *   ipoib-soft-model.c    neighbours that are made up, for measurements
  *
  * Locks, outer to inner: an HCA's 'mutex' (the control path); a QP's
  * 'sq_mutex'; a QP's 'mutex'; an SRQ's or a CQ's 'mutex'; a channel's or the
@@ -85,7 +86,6 @@ struct ds;
     SOFT_COUNTER(LOST, "fabric_lost")                                       \
     SOFT_COUNTER(SA_ANSWERED, "loop_sa_answered")                           \
     SOFT_COUNTER(SA_IGNORED, "loop_sa_ignored")                             \
-    SOFT_COUNTER(SINK_PACKETS, "sink_packets")                              \
     SOFT_COUNTER(SINK_BAD, "sink_bad_packet")                               \
     SOFT_COUNTER(SOURCE_PACKETS, "source_packets")
 enum soft_counter {
@@ -140,10 +140,23 @@ struct soft_link_class {
 extern const struct soft_link_class soft_link_socket;
 extern const struct soft_link_class soft_link_loop;
 
+/* Neighbours that are made up (ipoib-soft-model.c). */
+struct soft_model_params {
+    bool source, sink;
+    bool grh;                   /* Packets have one. */
+    unsigned int neighbours;
+    unsigned int size;          /* Of IP packets. */
+    ovs_be32 src;               /* IP address of neighbour 0. */
+    ovs_be32 dst;               /* If no address was announced. */
+};
+
 struct soft_name {
     enum soft_link_type { SOFT_UNIX, SOFT_UDP, SOFT_LOOP } type;
     char *where;                /* PATH, ADDR:PORT, or the subnet's name. */
     uint64_t guid;              /* Port GUID, 0 if not given. */
+    unsigned int n_pkeys;       /* P_Keys of a loop, 0 if not given. */
+    uint16_t pkeys[IB_SOFT_MAX_PKEYS];
+    struct soft_model_params model; /* Of a loop. */
 };
 char *soft_name_parse(const char *name, struct soft_name *);
 void soft_name_destroy(struct soft_name *);
@@ -174,9 +187,10 @@ struct soft_hca {
     const struct soft_link_class *link;
     struct soft_socket *socket; /* SOFT_UNIX, SOFT_UDP. */
     struct soft_subnet *subnet; /* SOFT_LOOP. */
+    struct soft_model *model;   /* SOFT_LOOP with source or sink, or NULL. */
     atomic_uint64_t counters[SOFT_N_COUNTERS];
     /* Packets of QPs that are gone. */
-    uint64_t old_tx, old_rx;    /* Under 'mutex'. */
+    uint64_t old_tx, old_rx, old_sink; /* Under 'mutex'. */
 };
 
 static inline struct soft_hca *
@@ -309,6 +323,10 @@ struct soft_cq {
         enum soft_cq_arm armed;
         bool overflowed;
     );
+
+    /* Of a source: the QPs that receive here, and who polls' own state. */
+    OVSRCU_TYPE(struct soft_group_qps *) source_qps;
+    uint32_t source_qp, source_next, source_polls, announced;
 };
 
 struct ibv_comp_channel *soft_create_comp_channel(struct ibv_context *);
@@ -392,6 +410,7 @@ struct soft_qp {
     struct ibv_qp_cap cap;
     bool sig_all, block_self;
     int n_attached;             /* Under the HCA's 'mutex'. */
+    atomic_uint32_t model_ip;   /* What it announced, network byte order. */
 
     /* Written under both mutexes or, by a receive error, 'mutex' alone. */
     atomic_int state;           /* enum ibv_qp_state. */
@@ -404,6 +423,7 @@ struct soft_qp {
         uint32_t sq_head;       /* Requests posted so far. */
         uint32_t psn;
         uint64_t n_tx;
+        uint64_t n_sink;        /* Of them, to made-up neighbours. */
     );
     /* Requests whose completion, or that of a later one, was polled. */
     PADDED_MEMBERS(CACHE_LINE_SIZE,
@@ -519,5 +539,17 @@ void soft_deliver(struct soft_hca *, const struct soft_packet *packet);
 /* The length of the payload with its padding and of the transport headers,
  * as a GRH says it. */
 uint16_t soft_grh_paylen(const struct ib_ud *);
+
+/* Neighbours that are made up. */
+struct soft_model *soft_model_create(const struct soft_model_params *);
+bool soft_model_find_gid(const struct soft_model *, const struct ib_gid *,
+                         uint16_t *lid);
+bool soft_model_has_lid(uint16_t lid);
+void soft_model_sink(struct soft_hca *, const struct soft_port *,
+                     const struct soft_packet *);
+int soft_model_poll(struct soft_hca *, struct soft_cq *, int max,
+                    struct ibv_wc *);
+void soft_model_update_cq(struct soft_hca *hca, struct soft_cq *)
+    OVS_REQUIRES(hca->mutex);
 
 #endif /* ipoib-soft-private.h */

@@ -123,6 +123,7 @@ soft_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr,
     qp->block_self = block_self_mcast;
     atomic_init(&qp->state, IBV_QPS_RESET);
     atomic_init(&qp->sq_tail, 0);
+    atomic_init(&qp->model_ip, 0);
     ovs_mutex_init_adaptive(&qp->sq_mutex);
     ovs_mutex_init_adaptive(&qp->mutex);
     ovs_list_init(&qp->deferred);
@@ -148,6 +149,7 @@ soft_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr,
     hca->n_qps++;
     ovs_list_push_back(&hca->qp_list, &qp->node);
     cmap_insert(&hca->qps, &qp->cmap_node, hash_int(qp->qp.qp_num, 0));
+    soft_model_update_cq(hca, soft_cq_cast(attr->recv_cq));
     ovs_mutex_unlock(&hca->mutex);
     return &qp->qp;
 }
@@ -348,6 +350,7 @@ soft_destroy_qp(struct ibv_qp *qp_)
     soft_mcast_detach_all(hca, qp);
     cmap_remove(&hca->qps, &qp->cmap_node, hash_int(qp_->qp_num, 0));
     ovs_list_remove(&qp->node);
+    soft_model_update_cq(hca, soft_cq_cast(qp_->recv_cq));
 
     /* Who found the QP before sees that it is in RESET. */
     ovs_mutex_lock(&qp->sq_mutex);
@@ -355,6 +358,7 @@ soft_destroy_qp(struct ibv_qp *qp_)
     qp_reset(qp);
     hca->old_tx += qp->n_tx;
     hca->old_rx += qp->n_rx;
+    hca->old_sink += qp->n_sink;
     ovs_mutex_unlock(&qp->mutex);
     ovs_mutex_unlock(&qp->sq_mutex);
 

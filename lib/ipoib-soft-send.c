@@ -153,6 +153,14 @@ batch_add(struct send_batch *b, const struct ibv_send_wr *wr)
     }
 
     p->sender = qp;
+    if (b->hca->model && soft_model_has_lid(ah->attr.dlid)) {
+        ud->pkey = pkey;
+        ud->qkey = wr->wr.ud.remote_qkey;
+        soft_model_sink(b->hca, b->port, p);
+        qp->n_tx++;
+        return status;
+    }
+
     ud->slid = b->port->lid | (ah->attr.src_path_bits
                                & ((1 << b->port->lmc) - 1));
     ud->dlid = ah->attr.dlid;

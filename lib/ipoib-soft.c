@@ -57,20 +57,100 @@ parse_guid(const char *s, uint64_t *guid)
     return NULL;
 }
 
+/* P_Keys, separated by commas. */
+static char *
+parse_pkeys(char *s, struct soft_name *n)
+{
+    char *save = NULL;
+
+    for (char *key = strtok_r(s, ",", &save); key;
+         key = strtok_r(NULL, ",", &save)) {
+        unsigned int value;
+
+        if (!str_to_uint(key, 0, &value) || value > UINT16_MAX
+            || !(value & IB_PKEY_MASK)) {
+            return xasprintf("'%s' is not a P_Key", key);
+        }
+        if (n->n_pkeys >= IB_SOFT_MAX_PKEYS) {
+            return xasprintf("more than %d P_Keys", IB_SOFT_MAX_PKEYS);
+        }
+        n->pkeys[n->n_pkeys++] = value;
+    }
+    return NULL;
+}
+
+static char *
+parse_number(const char *key, const char *s, unsigned int min,
+             unsigned int max, unsigned int *valuep)
+{
+    unsigned int value;
+
+    if (!str_to_uint(s, 10, &value) || value < min || value > max) {
+        return xasprintf("%s=%s: not a number from %u to %u", key, s, min,
+                         max);
+    }
+    *valuep = value;
+    return NULL;
+}
+
+static char *
+parse_ip(const char *key, const char *s, ovs_be32 *ip)
+{
+    return (ip_parse(s, ip) ? NULL
+            : xasprintf("%s=%s: not an IPv4 address", key, s));
+}
+
+/* Parses an option of a loop.  'value' is "" if there is none. */
+static char *
+parse_loop_option(const char *key, char *value, struct soft_name *n)
+{
+    struct soft_model_params *m = &n->model;
+
+    if (!strcmp(key, "pkeys")) {
+        return parse_pkeys(value, n);
+    } else if (!strcmp(key, "source")) {
+        m->source = true;
+    } else if (!strcmp(key, "sink")) {
+        m->sink = true;
+    } else if (!strcmp(key, "grh")) {
+        m->grh = true;
+    } else if (!strcmp(key, "neighbours")) {
+        return parse_number(key, value, 1, 1 << 20, &m->neighbours);
+    } else if (!strcmp(key, "size")) {
+        return parse_number(key, value, 28, 4092, &m->size);
+    } else if (!strcmp(key, "src")) {
+        return parse_ip(key, value, &m->src);
+    } else if (!strcmp(key, "dst")) {
+        return parse_ip(key, value, &m->dst);
+    } else {
+        return xasprintf("unknown option '%s' (known: guid, pkeys, source, "
+                         "sink, neighbours, size, src, dst, grh)", key);
+    }
+    return NULL;
+}
+
 /* Parses the options 's', separated by "&". */
 static char *
 parse_options(char *s, struct soft_name *n)
 {
     char *save = NULL;
 
-    for (char *opt = strtok_r(s, "&", &save); opt;
-         opt = strtok_r(NULL, "&", &save)) {
+    for (char *key = strtok_r(s, "&", &save); key;
+         key = strtok_r(NULL, "&", &save)) {
+        char *value = strchr(key, '=');
         char *error;
 
-        if (!strncmp(opt, "guid=", 5)) {
-            error = parse_guid(opt + 5, &n->guid);
+        if (value) {
+            *value++ = '\0';
         } else {
-            error = xasprintf("unknown option '%s' (known: guid)", opt);
+            value = key + strlen(key);
+        }
+        if (!strcmp(key, "guid")) {
+            error = parse_guid(value, &n->guid);
+        } else if (n->type == SOFT_LOOP) {
+            error = parse_loop_option(key, value, n);
+        } else {
+            error = xasprintf("unknown option '%s' (known: guid)", key);
         }
         if (error) {
             return error;
@@ -114,6 +194,10 @@ soft_name_parse(const char *name, struct soft_name *n)
     size_t type;
 
     memset(n, 0, sizeof *n);
+    n->model.neighbours = 1;
+    n->model.size = 64;
+    n->model.src = htonl(0xc6130001);   /* 198.19.0.1, for benchmarks. */
+    n->model.dst = htonl(0xc6120001);   /* 198.18.0.1. */
     copy = xstrdup(name + strlen("soft:"));
     options = strrchr(copy, '?');
     if (options) {
@@ -289,6 +373,7 @@ hca_free(struct soft_hca *hca)
     soft_events_destroy(hca);
     soft_name_destroy(&hca->name);
     free(hca->full_name);
+    free(hca->model);
     ovs_mutex_destroy(&hca->mutex);
     free(hca);
 }
@@ -505,23 +590,32 @@ soft_port_set(struct soft_hca *hca, const struct soft_port *port,
 
 /* Counters. */
 
-static void
-count_packets(struct soft_hca *hca, uint64_t *tx, uint64_t *rx)
+/* Packets, which each QP counts for itself. */
+struct packet_counts {
+    uint64_t tx, rx, sink;
+};
+
+static struct packet_counts
+count_packets(struct soft_hca *hca)
 {
+    struct packet_counts c;
     struct soft_qp *qp;
 
     ovs_mutex_lock(&hca->mutex);
-    *tx = hca->old_tx;
-    *rx = hca->old_rx;
+    c.tx = hca->old_tx;
+    c.rx = hca->old_rx;
+    c.sink = hca->old_sink;
     LIST_FOR_EACH (qp, node, &hca->qp_list) {
         ovs_mutex_lock(&qp->sq_mutex);
-        *tx += qp->n_tx;
+        c.tx += qp->n_tx;
+        c.sink += qp->n_sink;
         ovs_mutex_unlock(&qp->sq_mutex);
         ovs_mutex_lock(&qp->mutex);
-        *rx += qp->n_rx;
+        c.rx += qp->n_rx;
         ovs_mutex_unlock(&qp->mutex);
     }
     ovs_mutex_unlock(&hca->mutex);
+    return c;
 }
 
 void
@@ -529,7 +623,7 @@ ipoib_soft_counters(struct ibv_context *ctx, struct ds *ds)
 {
     struct soft_hca *hca = soft_hca_cast(ctx);
     const struct soft_port *port = soft_port_get(hca);
-    uint64_t tx, rx;
+    struct packet_counts c = count_packets(hca);
 
     ds_put_format(ds, "port_guid: 0x%016"PRIx64"\n", hca->port_guid);
     ds_put_format(ds, "port_state: %s\n",
@@ -538,9 +632,11 @@ ipoib_soft_counters(struct ibv_context *ctx, struct ds *ds)
                   : port->state == IBV_PORT_INIT ? "init" : "down");
     ds_put_format(ds, "port_lid: %u\n", port->lid);
     ds_put_format(ds, "queue_pairs: %d\n", hca->n_qps);
-    count_packets(hca, &tx, &rx);
-    ds_put_format(ds, "tx_packets: %"PRIu64"\n", tx);
-    ds_put_format(ds, "rx_packets: %"PRIu64"\n", rx);
+    ds_put_format(ds, "tx_packets: %"PRIu64"\n", c.tx);
+    ds_put_format(ds, "rx_packets: %"PRIu64"\n", c.rx);
+    if (hca->model) {
+        ds_put_format(ds, "sink_packets: %"PRIu64"\n", c.sink);
+    }
     for (size_t i = 0; i < SOFT_N_COUNTERS; i++) {
         uint64_t n;
 
@@ -555,7 +651,10 @@ uint64_t
 ipoib_soft_counter(struct ibv_context *ctx, const char *name)
 {
     struct soft_hca *hca = soft_hca_cast(ctx);
-    uint64_t n = 0;
+    struct packet_counts c = count_packets(hca);
+    uint64_t n = (!strcmp(name, "tx_packets") ? c.tx
+                  : !strcmp(name, "rx_packets") ? c.rx
+                  : !strcmp(name, "sink_packets") ? c.sink : 0);
 
     for (size_t i = 0; i < SOFT_N_COUNTERS; i++) {
         if (!strcmp(counter_names[i], name)) {

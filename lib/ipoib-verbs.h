@@ -122,7 +122,27 @@ const struct ipoib_verbs *ipoib_verbs_for_device(const char *name);
  * message in '*errp' (the caller frees it) and returns true. */
 bool ipoib_soft_name_parse(const char *name, char **errp);
 
-/* The GUID that a soft device attaches with: by default from a hash of the
+/* The forms of a soft device's name, each with "?OPTION&OPTION..." at its end:
+ *
+ *   soft:unix:PATH         a port of the fabric that listens at PATH
+ *   soft:udp:ADDR:PORT     the same, over UDP
+ *   soft:loop[:NAME]       a port of the subnet NAME inside this process, or
+ *                          of one of its own, with an SA at LID 1
+ *
+ * Options are guid=0x..., and for soft:loop
+ *
+ *   pkeys=A,B,...    the P_Key table (0xffff)
+ *   source           made-up neighbours send UDP packets as fast as they are
+ *                    polled: for measurements
+ *   sink             they take what they are sent (and do so with source)
+ *   neighbours=N     how many (1, up to 1048576); they answer ARP
+ *   src=IP           the address of the first one (198.19.0.1)
+ *   dst=IP           where packets go while no host is known (198.18.0.1);
+ *                    otherwise to the hosts that sent ARP, in turn
+ *   size=BYTES       of IP packets (64)
+ *   grh              packets have a GRH
+ *
+ * The GUID that a soft device attaches with: by default from a hash of the
  * host name, the process's run directory and 'name', so that it is the same
  * after a restart.  The environment variable OVS_IPOIB_SOFT_GUID, or
  * "?guid=0x..." at the end of the device's name, sets it. */

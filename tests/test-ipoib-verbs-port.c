@@ -19,6 +19,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "byte-order.h"
+#include "csum.h"
+#include "ipoib-packet.h"
+#include "ipoib-soft.h"
 #include "ovs-rcu.h"
 #include "ovs-thread.h"
 
@@ -654,6 +657,156 @@ test_threads(void)
         B->v->destroy_ah(w->ah);
     }
     check(good, "%d threads at once", N_THREADS);
+}
+
+/* Neighbours that are made up: soft:loop?source&sink. */
+
+/* Sends 'len' bytes at slot 0 of 'e' to 'gid' or 'lid'. */
+static bool
+send_slot(struct end *e, uint16_t lid, const union ibv_gid *gid,
+          uint32_t qpn, uint32_t len)
+{
+    struct ibv_ah *ah = make_ah(e->d, lid, gid);
+    struct ibv_sge sge = { addr_of(e, SEND_SLOT), len, e->mr->lkey };
+    struct ibv_send_wr wr, *bad;
+    struct ibv_wc wc;
+    bool ok;
+
+    ud_wr(&wr, &sge, 7, IBV_SEND_SIGNALED, ah, qpn, QKEY);
+    ok = (!ibv_post_send(e->qp, &wr, &bad) && poll_one(e->scq, &wc)
+          && !wc.status);
+    e->d->v->destroy_ah(ah);
+    return ok;
+}
+
+static void
+put_arp_request(struct end *e, ovs_be32 spa, ovs_be32 tpa)
+{
+    struct ipoib_header *h
+        = ALIGNED_CAST(struct ipoib_header *, slot(e, SEND_SLOT));
+    struct ipoib_arp *arp = (struct ipoib_arp *) (h + 1);
+    struct ib_gid gid;
+
+    memcpy(&gid, &e->d->gid, sizeof gid);
+    memset(h, 0, sizeof *h + sizeof *arp);
+    h->type = htons(ETH_TYPE_ARP);
+    arp->htype = htons(IPOIB_ARP_HTYPE);
+    arp->ptype = htons(ETH_TYPE_IP);
+    arp->hlen = IPOIB_ADDR_LEN;
+    arp->plen = 4;
+    arp->op = htons(ARP_OP_REQUEST);
+    arp->sha = ipoib_addr_make(e->qp->qp_num, &gid);
+    put_16aligned_be32(&arp->spa, spa);
+    put_16aligned_be32(&arp->tpa, tpa);
+}
+
+/* Polls until a packet of 'type' comes, and returns it, or NULL. */
+static const struct ipoib_header *
+poll_type(struct end *e, uint16_t type, struct ibv_wc *wc)
+{
+    for (int i = 0; i < 1000; i++) {
+        const struct ipoib_header *h;
+
+        if (!poll_one(e->rcq, wc)) {
+            return NULL;
+        }
+        h = ALIGNED_CAST(const struct ipoib_header *,
+                         slot(e, wc->wr_id) + IB_GRH_LEN);
+        post_recv(e, wc->wr_id, wc->wr_id, SLOT);
+        if (h->type == htons(type)) {
+            return h;
+        }
+    }
+    return NULL;
+}
+
+static void
+test_model_sink(struct end *e)
+{
+    const ovs_be32 spa = htonl(0x0a000001), tpa = htonl(0xc6130002);
+    const struct ipoib_arp *arp = NULL;
+    const struct ipoib_header *h;
+    union ibv_gid mgid = { .raw = { 0xff, 0x12, 0x40, 0x1b, 0xff, 0xff } };
+    struct ib_path_record pr;
+    uint64_t sunk;
+    struct ibv_wc wc;
+    struct end sa;
+    bool ok;
+
+    memset(&mgid.raw[12], 0xff, 4);
+    put_arp_request(e, spa, tpa);
+    ok = send_slot(e, 0xc000, &mgid, IB_QPN_MULTICAST, 60);
+    for (int i = 0; ok && i < 10; i++) {
+        h = poll_type(e, ETH_TYPE_ARP, &wc);
+        arp = h ? ipoib_arp_parse(h + 1, wc.byte_len - 44) : NULL;
+        if (!arp || arp->op == htons(ARP_OP_REPLY)) {
+            break;
+        }
+    }
+    check(arp && arp->op == htons(ARP_OP_REPLY)
+          && get_16aligned_be32(&arp->spa) == tpa
+          && get_16aligned_be32(&arp->tpa) == spa
+          && ipoib_addr_qpn(&arp->sha) == wc.src_qp,
+          "sink: a made-up neighbour answers ARP");
+    make_sa(&sa, e->d);
+    memset(&pr, 0, sizeof pr);
+    if (arp) {
+        memcpy(&pr.dgid, &arp->sha.gid, 16);
+    }
+    memcpy(&pr.sgid, &e->d->gid, 16);
+    pr.numb_path = 1;
+    check(!ask_sa(&sa, IB_METHOD_GET, IB_ATTR_PATH_RECORD,
+                  IB_PR_DGID | IB_PR_SGID | IB_PR_NUMB_PATH, &pr, sizeof pr,
+                  NULL, NULL) && ntohs(pr.dlid) == wc.slid,
+          "sink: its path is known");
+    free_end(&sa);
+    sunk = ipoib_soft_counter(e->d->ctx, "sink_packets");
+    h = ALIGNED_CAST(const struct ipoib_header *, slot(e, SEND_SLOT));
+    memset(slot(e, SEND_SLOT), 0, 100);
+    CONST_CAST(struct ipoib_header *, h)->type = htons(ETH_TYPE_IP);
+    check(send_slot(e, ntohs(pr.dlid), NULL, wc.src_qp, 100)
+          && ipoib_soft_counter(e->d->ctx, "sink_packets") == sunk + 1,
+          "sink: it takes a packet");
+}
+
+void
+test_model(void)
+{
+    const struct ipoib_header *h;
+    const struct ip_header *ip;
+    unsigned int seen = 0;
+    bool good = true;
+    struct ibv_wc wc;
+    struct dev d;
+    struct end e;
+
+    memset(&d, 0, sizeof d);
+    open_dev(&d, "soft:loop?source&sink&neighbours=5&size=100&dst=10.9.8.7");
+    wait_port(&d, IBV_PORT_ACTIVE);
+    make_end(&e, &d, make_srq(&d, 64));
+    post_recvs(&e, 64);
+    for (int i = 0; i < 50; i++) {
+        h = poll_type(&e, ETH_TYPE_IP, &wc);
+        ip = h ? (const struct ip_header *) (h + 1) : NULL;
+        good &= (ip && wc.byte_len == IB_GRH_LEN + 104
+                 && ntohs(ip->ip_tot_len) == 100
+                 && !csum(ip, sizeof *ip)
+                 && get_16aligned_be32(&ip->ip_dst) == htonl(0x0a090807));
+        if (ip) {
+            seen |= 1u << (ntohl(get_16aligned_be32(&ip->ip_src))
+                           - 0xc6130001);
+        }
+    }
+    check(good && seen == 0x1f, "source: packets of all neighbours, in turn");
+    test_model_sink(&e);
+    h = poll_type(&e, ETH_TYPE_IP, &wc);
+    ip = h ? (const struct ip_header *) (h + 1) : NULL;
+    check(ip && get_16aligned_be32(&ip->ip_dst) == htonl(0x0a000001),
+          "source: packets go to the address that was announced");
+    free_end(&e);
+    d.v->destroy_srq(e.srq);
+    d.v->dealloc_pd(d.pd);
+    d.v->close_device(d.ctx);
 }
 
 /* A fabric that comes late, goes away, and comes again. */

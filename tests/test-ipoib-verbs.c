@@ -464,6 +464,7 @@ test_names(void)
         "soft:", "soft:tcp:x", "soft:unix:", "soft:udp:1.2.3.4",
         "soft:udp:host:7", "soft:udp:1.2.3.4:70000", "soft:loop?guid=0",
         "soft:loop?guid=xyz", "soft:loop?colour=red",
+        "soft:unix:a?source", "soft:loop?size=9", "soft:loop?pkeys=x",
     };
     char *error;
     bool good = true;
@@ -584,6 +585,7 @@ test_verbs(int argc, char *argv[])
     test_events();
     test_many(n_many);
     test_threads();
+    test_model();
     test_leftovers();
     printf("1..%d\n", n_checks);
 

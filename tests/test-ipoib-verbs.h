@@ -111,6 +111,7 @@ void test_mcast(void);
 void test_events(void);
 void test_many(int n);
 void test_threads(void);
+void test_model(void);
 void test_attach(struct dev *, const char *start_fabric,
                  const char *stop_fabric);
 
