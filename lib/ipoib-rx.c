@@ -197,7 +197,8 @@ static struct in6_addr
 ip_addr(const uint8_t *ip, ovs_be16 type, bool dst)
 {
     if (type == htons(ETH_TYPE_IP)) {
-        const struct ip_header *nh = ALIGNED_CAST(const struct ip_header *, ip);
+        const struct ip_header *nh = ALIGNED_CAST(const struct ip_header *,
+                                                  ip);
 
         return in6_addr_mapped_ipv4(
             get_16aligned_be32(dst ? &nh->ip_dst : &nh->ip_src));

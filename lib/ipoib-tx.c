@@ -425,7 +425,8 @@ tx_multicast(struct tx *tx, struct dp_packet **packetp, ovs_be16 type,
 
     memset(&msg, 0, sizeof msg);
     if (type == htons(ETH_TYPE_IP)) {
-        const struct ip_header *nh = ALIGNED_CAST(const struct ip_header *, ip);
+        const struct ip_header *nh = ALIGNED_CAST(const struct ip_header *,
+                                                  ip);
         ovs_be32 dst = get_16aligned_be32(&nh->ip_dst);
 
         to_group = ip_is_multicast(dst);

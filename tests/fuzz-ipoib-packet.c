@@ -121,7 +121,8 @@ fuzz_nd(bool ib, const uint8_t *ip, size_t len, size_t l4_ofs, uint8_t control)
 static void
 fuzz_ip(uint16_t type, uint8_t *ip, size_t len, uint8_t control)
 {
-    struct ovs_16aligned_ip6_hdr *nh = (struct ovs_16aligned_ip6_hdr *) ip;
+    struct ovs_16aligned_ip6_hdr *nh
+        = ALIGNED_CAST(struct ovs_16aligned_ip6_hdr *, ip);
     size_t ip_len, l4_ofs;
 
     if (control & FIX_PLEN && type == ETH_TYPE_IPV6 && len >= IPV6_HEADER_LEN
@@ -139,7 +140,8 @@ fuzz_ip(uint16_t type, uint8_t *ip, size_t len, uint8_t control)
     }
 
     if (control & FIX_CSUM && ip_len - l4_ofs >= ICMP6_HEADER_LEN) {
-        struct icmp6_header *icmp = (struct icmp6_header *) (ip + l4_ofs);
+        struct icmp6_header *icmp = ALIGNED_CAST(struct icmp6_header *,
+                                                 ip + l4_ofs);
 
         icmp->icmp6_cksum = 0;
         icmp->icmp6_cksum = packet_csum_upperlayer6(nh, icmp, IPPROTO_ICMPV6,

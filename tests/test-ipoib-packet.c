@@ -566,11 +566,12 @@ enum side { IB, ETH };
 static void
 fix_csum(uint8_t *ip, size_t len, size_t l4_ofs)
 {
-    struct icmp6_header *icmp = (struct icmp6_header *) (ip + l4_ofs);
+    struct icmp6_header *icmp = ALIGNED_CAST(struct icmp6_header *,
+                                             ip + l4_ofs);
 
     icmp->icmp6_cksum = 0;
     icmp->icmp6_cksum = packet_csum_upperlayer6(
-        (struct ovs_16aligned_ip6_hdr *) ip, icmp, IPPROTO_ICMPV6,
+        ALIGNED_CAST(struct ovs_16aligned_ip6_hdr *, ip), icmp, IPPROTO_ICMPV6,
         len - l4_ofs);
 }
 
@@ -888,7 +889,8 @@ check_nd_huge(void)
             b.data[ofs + 1] = len / 8;
             ofs += len;
         }
-        put_unaligned_be16((ovs_be16 *) (b.data + 4), htons(payload));
+        put_unaligned_be16(ALIGNED_CAST(ovs_be16 *, b.data + 4),
+                           htons(payload));
         fix_csum(b.data, b.len, 40);
         ovs_assert(ipoib_nd_parse_eth(b.data, b.len, 40, &info) == fits);
         free(b.data);
