@@ -206,12 +206,15 @@ ipoib_reply_json(struct unixctl_conn *conn, struct json *json)
 /* Daemons. */
 
 /* daemonize_start() for a daemon that makes network devices and opens HCAs,
- * for which it keeps privileges under --user.  A macro, since it needs
- * "daemon.h" only where it is used. */
+ * for which it keeps privileges under --user; PLAIN for one that does neither.
+ * Macros, since they need
+ * "daemon.h" only where they are used. */
 #ifdef HAVE_DAEMONIZE_START_HW
 #define IPOIB_DAEMONIZE_START() daemonize_start(true, true)
+#define IPOIB_DAEMONIZE_START_PLAIN() daemonize_start(false, false)
 #else
 #define IPOIB_DAEMONIZE_START() daemonize_start(true)
+#define IPOIB_DAEMONIZE_START_PLAIN() daemonize_start(false)
 #endif
 
 /* JSON arrays, whose inside differs. */

@@ -203,6 +203,30 @@ node_matches(const uint8_t *have, const uint8_t *want, uint64_t mask)
     return true;
 }
 
+/* Returns the ports that a request can concern, which the caller must free: all
+ * of them, or, if 'by_lid', those of 'lid'. */
+static struct fabric_port **
+candidates(const struct fabric *fabric, bool by_lid, uint16_t lid, size_t *n)
+{
+    struct fabric_port *port, **ports;
+
+    if (!by_lid) {
+        return fabric_ports_sorted(fabric, n);
+    }
+    *n = 0;
+    for (port = fabric_port_by_lid(fabric, lid); port; port = port->lid_next) {
+        *n += fabric_port_is_present(port);
+    }
+    ports = xmalloc((*n + 1) * sizeof *ports);
+    *n = 0;
+    for (port = fabric_port_by_lid(fabric, lid); port; port = port->lid_next) {
+        if (fabric_port_is_present(port)) {
+            ports[(*n)++] = port;
+        }
+    }
+    return ports;
+}
+
 uint16_t
 fabric_sa_nodes(struct fabric *fabric, const struct fabric_sa_request *request,
                 struct ofpbuf *records)
@@ -210,7 +234,8 @@ fabric_sa_nodes(struct fabric *fabric, const struct fabric_sa_request *request,
     struct fabric_port **ports;
     size_t n;
 
-    ports = fabric_ports_sorted(fabric, &n);
+    ports = candidates(fabric, request->mask & NR_LID,
+                       get_be16(request->mad->data), &n);
     for (size_t i = 0; i < n; i++) {
         uint8_t record[FABRIC_NODE_RECORD_LEN] = { 0 };
 
@@ -281,11 +306,9 @@ fabric_sa_port_infos(struct fabric *fabric,
     struct fabric_port **ports;
     size_t n;
 
-    ports = fabric_ports_sorted(fabric, &n);
+    ports = candidates(fabric, mask & PIR_LID, get_be16(want), &n);
     for (size_t i = 0; i < n; i++) {
-        if ((!(mask & PIR_LID)
-             || fabric_port_has_lid(ports[i], get_be16(want)))
-            && (!(mask & PIR_PORT_NUM) || want[2] == 1)
+        if ((!(mask & PIR_PORT_NUM) || want[2] == 1)
             && (!(mask & PIR_BASE_LID)
                 || get_be16(want + 20) == ports[i]->lid)
             && (!(mask & PIR_SM_LID)
@@ -584,6 +607,29 @@ group_suits(const struct fabric_group *group,
                 || fabric_sa_select(want->life, group->life)));
 }
 
+/* Appends the record of 'group', as 'member' (may be NULL) sees it, if it is
+ * what 'want' asks for by 'mask'. */
+static void
+add_group(const struct fabric *fabric, const struct fabric_group *group,
+          const struct fabric_port *member,
+          const struct ib_mcmember_record *want, uint64_t mask,
+          struct ofpbuf *records)
+{
+    uint8_t state = member && group ? fabric_member_state(member, group) : 0;
+    uint8_t join = want->scope_join & 0xf;
+
+    if (!group
+        || (mask & IB_MCM_MLID && ntohs(want->mlid) != group->mlid)
+        || (mask & IB_MCM_SCOPE && want->scope_join >> 4 != group->scope)
+        || (member && !state)
+        || (member && mask & IB_MCM_JOIN && (state & join) != join)
+        || !group_suits(group, want, mask)) {
+        return;
+    }
+    put_member_record(fabric, group, member,
+                      fabric_sa_add_record(records, sizeof *want));
+}
+
 uint16_t
 fabric_sa_mc_get(struct fabric *fabric,
                  const struct fabric_sa_request *request,
@@ -602,23 +648,14 @@ fabric_sa_mc_get(struct fabric *fabric,
             return 0;
         }
     }
+    if (mask & IB_MCM_MGID) {
+        add_group(fabric, fabric_group_by_mgid(fabric, &want.mgid), member,
+                  &want, mask, records);
+        return 0;
+    }
     groups = fabric_groups_sorted(fabric, &n);
     for (size_t i = 0; i < n; i++) {
-        uint8_t state = member ? fabric_member_state(member, groups[i]) : 0;
-        uint8_t join = want.scope_join & 0xf;
-
-        if ((mask & IB_MCM_MGID && !ib_gid_equals(&want.mgid,
-                                                  &groups[i]->mgid))
-            || (mask & IB_MCM_MLID && ntohs(want.mlid) != groups[i]->mlid)
-            || (mask & IB_MCM_SCOPE
-                && want.scope_join >> 4 != groups[i]->scope)
-            || (member && !state)
-            || (member && mask & IB_MCM_JOIN && (state & join) != join)
-            || !group_suits(groups[i], &want, mask)) {
-            continue;
-        }
-        put_member_record(fabric, groups[i], member,
-                          fabric_sa_add_record(records, sizeof want));
+        add_group(fabric, groups[i], member, &want, mask, records);
     }
     free(groups);
     return 0;

@@ -38,6 +38,7 @@
 #include "fabric-transport.h"
 #include "fabric.h"
 #include "fatal-signal.h"
+#include "ipoib-compat.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
 #include "process.h"
@@ -258,7 +259,7 @@ main(int argc, char *argv[])
     fatal_ignore_sigpipe();
     parse_options(argc, argv, fabric, &options);
 
-    daemonize_start(false);
+    IPOIB_DAEMONIZE_START_PLAIN();
     fabric_start(fabric);
     listen_or_die(fabric, &options);
     if (unixctl_server_create(options.unixctl_path, &unixctl)) {
