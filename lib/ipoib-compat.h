@@ -207,8 +207,7 @@ ipoib_reply_json(struct unixctl_conn *conn, struct json *json)
 
 /* daemonize_start() for a daemon that makes network devices and opens HCAs,
  * for which it keeps privileges under --user; PLAIN for one that does neither.
- * Macros, since they need
- * "daemon.h" only where they are used. */
+ * Macros, since they need "daemon.h" only where they are used. */
 #ifdef HAVE_DAEMONIZE_START_HW
 #define IPOIB_DAEMONIZE_START() daemonize_start(true, true)
 #define IPOIB_DAEMONIZE_START_PLAIN() daemonize_start(false, false)

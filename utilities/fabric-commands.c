@@ -25,6 +25,7 @@
 #include "fabric-sa.h"
 #include "fabric-sa-records.h"
 #include "fabric-transport.h"
+#include "ipoib-compat.h"
 #include "openvswitch/dynamic-string.h"
 #include "openvswitch/json.h"
 #include "sset.h"
@@ -37,30 +38,28 @@
 
 /* Parsing. */
 
-/* Takes the word "--format=json" or "--format=text" off the end of the 'argc'
- * words of 'argv'.  Returns false, with an error sent, if another format is
- * asked for. */
+/* Stores in '*json' whether the caller wants JSON, and takes the word that says
+ * so off the '*argc' words of 'argv'.  Returns false, with an error sent, if
+ * another format is asked for. */
 static bool
 take_format(struct unixctl_conn *conn, int *argc, const char *argv[],
             bool *json)
 {
     const char *last = argv[*argc - 1];
-    const char *format;
 
-    *json = false;
-    if (*argc < 2 || strncmp(last, "--format=", 9)) {
-        return true;
-    }
-    format = last + 9;
-    *json = !strcmp(format, "json");
-    if (!*json && strcmp(format, "text")) {
-        char *error = xasprintf("%s: neither text nor json", format);
+    *json = ipoib_reply_json_wanted(conn, argc, argv);
+    if (!*json && *argc > 1 && !strncmp(last, "--format=", 9)) {
+        char *error;
 
+        if (!strcmp(last + 9, "text")) {
+            --*argc;
+            return true;
+        }
+        error = xasprintf("%s: neither text nor json", last + 9);
         unixctl_command_reply_error(conn, error);
         free(error);
         return false;
     }
-    --*argc;
     return true;
 }
 
@@ -80,16 +79,6 @@ reply_result(struct unixctl_conn *conn, char *error)
     } else {
         unixctl_command_reply(conn, NULL);
     }
-}
-
-static void
-reply_json_and_free(struct unixctl_conn *conn, struct json *json)
-{
-    char *s = json_to_string(json, JSSF_PRETTY | JSSF_SORT);
-
-    unixctl_command_reply(conn, s);
-    free(s);
-    json_destroy(json);
 }
 
 static void
@@ -240,7 +229,7 @@ fabric_show(struct unixctl_conn *conn, int argc, const char *argv[],
             json_object_put_string(j, "pcap",
                                    fabric_pcap_name(fabric->pcap));
         }
-        reply_json_and_free(conn, j);
+        ipoib_reply_json(conn, j);
     } else {
         struct ds ds = DS_EMPTY_INITIALIZER;
 
@@ -363,7 +352,7 @@ fabric_ports(struct unixctl_conn *conn, int argc, const char *argv[],
     }
     free(ports);
     if (json) {
-        reply_json_and_free(conn, array);
+        ipoib_reply_json(conn, array);
     } else {
         json_destroy(array);
         unixctl_command_reply(conn, ds_cstr(&ds));
@@ -447,7 +436,7 @@ fabric_groups(struct unixctl_conn *conn, int argc, const char *argv[],
     }
     free(groups);
     if (json) {
-        reply_json_and_free(conn, array);
+        ipoib_reply_json(conn, array);
     } else {
         json_destroy(array);
         unixctl_command_reply(conn, ds_cstr(&ds));
@@ -487,7 +476,7 @@ fabric_counters(struct unixctl_conn *conn, int argc, const char *argv[],
         }
     }
     if (json) {
-        reply_json_and_free(conn, j);
+        ipoib_reply_json(conn, j);
     } else {
         json_destroy(j);
         unixctl_command_reply(conn, ds_cstr(&ds));
@@ -779,7 +768,7 @@ fabric_fault(struct unixctl_conn *conn, int argc, const char *argv[],
     }
     if (!strcmp(argv[1], "list") && argc == 2) {
         if (json) {
-            reply_json_and_free(conn, fabric_fault_to_json(fabric));
+            ipoib_reply_json(conn, fabric_fault_to_json(fabric));
         } else {
             struct ds ds = DS_EMPTY_INITIALIZER;
 
