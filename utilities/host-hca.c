@@ -940,17 +940,14 @@ host_hca_open_device(struct host_hca *hca, char **errp)
     char *error_s = NULL;
     int error;
 
-    if (ipoib_soft_name_parse(hca->device, &error_s) && error_s) {
-        *errp = xasprintf("--device=%s: %s", hca->device, error_s);
-        free(error_s);
-        return EINVAL;
-    }
     hca->verbs = ipoib_verbs_for_device(hca->device);
     hca->ctx = hca->verbs->open_device(hca->device, &error_s);
     if (!hca->ctx) {
         error = errno;
-        *errp = xasprintf("--device=%s: %s", hca->device,
-                          error_s ? error_s : ovs_strerror(error));
+        *errp = (error_s
+                 ? xasprintf("--device: %s", error_s)
+                 : xasprintf("--device=%s: %s", hca->device,
+                             ovs_strerror(error)));
         free(error_s);
         return error;
     }

@@ -14,6 +14,7 @@
 
 #include <config.h>
 
+#include <arpa/inet.h>
 #include <getopt.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -26,6 +27,7 @@
 #include "hash.h"
 #include "host-station.h"
 #include "ipoib-compat.h"
+#include "ipoib-verbs.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
 #include "ovs-rcu.h"
@@ -160,35 +162,45 @@ increment_ip(struct in6_addr *ip, uint32_t n)
     memcpy(&ip->s6_addr[12], &x, sizeof x);
 }
 
+/* Parses 's', an address without prefix length, into '*ip'.  Returns the
+ * length of its prefix at most, 0 if it is no address that one station can
+ * have. */
+static int
+parse_unicast(const char *s, struct in6_addr *ip)
+{
+    ovs_be32 ipv4;
+
+    /* (ip_parse() takes 10.0.0.300 for 10.0.0.44.) */
+    if (inet_pton(AF_INET, s, &ipv4) == 1) {
+        in6_addr_set_mapped_ipv4(ip, ipv4);
+        return (ipv4 && ipv4 != OVS_BE32_MAX && !ip_is_multicast(ipv4)
+                ? 32 : 0);
+    }
+    return (inet_pton(AF_INET6, s, ip) == 1 && ipv6_addr_is_set(ip)
+            && !ipv6_addr_is_multicast(ip) && !IN6_IS_ADDR_V4MAPPED(ip)
+            ? 128 : 0);
+}
+
 /* Parses 's', ADDR[/LEN], into '*ip'. */
 static bool
 parse_host_ip(const char *s, struct host_ip *ip)
 {
+    char *copy = xstrdup(s);
+    char *slash = strchr(copy, '/');
     unsigned int plen;
-    ovs_be32 ipv4;
-    char *error;
+    int max_plen;
 
-    error = ip_parse_cidr(s, &ipv4, &plen);
-    if (!error) {
-        if (!ipv4 || ip_is_multicast(ipv4)) {
-            return false;
-        }
-        in6_addr_set_mapped_ipv4(&ip->addr, ipv4);
-    } else {
-        free(error);
-        error = ipv6_parse_cidr(s, &ip->addr, &plen);
-        if (error) {
-            free(error);
-            return false;
-        }
-        if (!ipv6_addr_is_set(&ip->addr)
-            || ipv6_addr_is_multicast(&ip->addr)
-            || IN6_IS_ADDR_V4MAPPED(&ip->addr)) {
-            return false;
-        }
+    if (slash) {
+        *slash++ = '\0';
+    }
+    max_plen = parse_unicast(copy, &ip->addr);
+    plen = max_plen;
+    if (slash && (!str_to_uint(slash, 10, &plen) || plen > max_plen)) {
+        max_plen = 0;
     }
     ip->plen = plen;
-    return true;
+    free(copy);
+    return max_plen != 0;
 }
 
 /* Turns the addresses as given into those of the configuration. */
@@ -230,14 +242,13 @@ parse_number(const char *option, const char *s, unsigned int min,
 static void
 parse_gateway(struct options *o, const char *s)
 {
-    struct in6_addr ip6;
-    ovs_be32 ip;
+    struct in6_addr ip;
+    int plen = parse_unicast(s, &ip);
 
-    if (ip_parse(s, &ip) && ip && !ip_is_multicast(ip)) {
-        in6_addr_set_mapped_ipv4(&o->config.gateway4, ip);
-    } else if (ipv6_parse(s, &ip6) && ipv6_addr_is_set(&ip6)
-               && !ipv6_addr_is_multicast(&ip6)) {
-        o->config.gateway6 = ip6;
+    if (plen == 32) {
+        o->config.gateway4 = ip;
+    } else if (plen == 128) {
+        o->config.gateway6 = ip;
     } else {
         ovs_fatal(0, "--gateway=%s: not an IPv4 or IPv6 address of a router",
                   s);
@@ -263,9 +274,14 @@ static void
 check_options(struct options *o)
 {
     struct host_station_config *c = &o->config;
+    char *error = NULL;
 
     if (!c->hca.device) {
         ovs_fatal(0, "--device is missing; use --help for usage");
+    }
+    ipoib_soft_name_parse(c->hca.device, &error);
+    if (error) {
+        ovs_fatal(0, "--device: %s", error);
     }
     if (o->guid && strncmp(c->hca.device, "soft:", 5)) {
         ovs_fatal(0, "--guid=%s: only a software HCA takes a GUID, and "
