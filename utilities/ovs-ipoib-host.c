@@ -15,8 +15,10 @@
 #include <config.h>
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <getopt.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,6 +30,7 @@
 #include "host-station.h"
 #include "ipoib-compat.h"
 #include "ipoib-verbs.h"
+#include "latch.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
 #include "ovs-rcu.h"
@@ -62,6 +65,36 @@ host_exit(struct unixctl_conn *conn, int argc OVS_UNUSED,
 
     *exiting = true;
     unixctl_command_reply(conn, NULL);
+}
+
+/* SIGTERM, SIGINT and SIGHUP ask for an end in good order, like "exit"; a
+ * second one ends the process at once.  (This cannot be a hook of OVS's fatal
+ * signals, under whose lock the device's thread would not end.) */
+static struct latch exit_latch;
+
+static void
+handle_signal(int sig_nr OVS_UNUSED)
+{
+    int save_errno = errno;
+
+    latch_set(&exit_latch);     /* Only writes to a pipe. */
+    errno = save_errno;
+}
+
+static void
+init_signals(void)
+{
+    static const int signals[] = { SIGTERM, SIGINT, SIGHUP };
+    struct sigaction sa;
+
+    latch_init(&exit_latch);
+    memset(&sa, 0, sizeof sa);
+    sa.sa_handler = handle_signal;
+    sa.sa_flags = SA_RESTART | SA_RESETHAND;
+    sigemptyset(&sa.sa_mask);
+    for (size_t i = 0; i < ARRAY_SIZE(signals); i++) {
+        sigaction(signals[i], &sa, NULL);
+    }
 }
 
 /* A software HCA gets its port GUID from what makes this station different
@@ -123,6 +156,7 @@ main(int argc, char *argv[])
     host_show_init(station);
     host_station_run(station);
     daemonize_complete();
+    init_signals();
 
     while (!exiting) {
         host_station_run(station);
@@ -133,8 +167,9 @@ main(int argc, char *argv[])
         if (exiting) {
             poll_immediate_wake();
         }
+        latch_wait(&exit_latch);
         poll_block();
-        if (should_service_stop()) {
+        if (latch_is_set(&exit_latch) || should_service_stop()) {
             exiting = true;
         }
     }
