@@ -120,6 +120,12 @@ ipoib_neigh_of_slot(const struct ipoib_neigh_table *t, uint32_t slot)
     return ipoib_slots_get(t->slots, slot);
 }
 
+char *const *
+ipoib_neigh_base(const struct ipoib_neigh_table *t)
+{
+    return ipoib_slots_base(t->slots);
+}
+
 struct ipoib_neigh_fast *
 ipoib_neigh_fast(const struct ipoib_neigh_table *t, uint32_t slot)
 {
@@ -183,7 +189,7 @@ ipoib_neigh_by_lid(const struct ipoib_neigh_table *t, const uint64_t keys[],
 {
     ipoib_table_lookup_batch(t->lids, keys, n, slots);
     for (size_t i = 0; i < n; i++) {
-        slots[i] = slots[i] & LID_SEVERAL ? IPOIB_SLOT_NONE : slots[i];
+        slots[i] |= -(slots[i] >> 31); /* LID_SEVERAL: IPOIB_SLOT_NONE. */
     }
 }
 

@@ -197,6 +197,8 @@ ipoib_neigh_lid_key(uint16_t lid, uint32_t qpn)
 }
 struct ipoib_neigh_fast *ipoib_neigh_fast(const struct ipoib_neigh_table *,
                                           uint32_t slot);
+/* For ipoib_slots_fast_at(). */
+char *const *ipoib_neigh_base(const struct ipoib_neigh_table *);
 /* By stand-in MAC or alias, as eth_addr_to_uint64(). */
 void ipoib_neigh_by_mac(const struct ipoib_neigh_table *,
                         const uint64_t macs[], size_t n, uint32_t slots[]);

@@ -89,8 +89,7 @@ static inline uint64_t
 ipoib_pool_frame_to_id(const struct ipoib_pool *pool, const void *frame)
 {
     uintptr_t p = (uintptr_t) frame;
-    size_t colour = ((p - pool->frames) >> pool->shift)
-                    & (IPOIB_POOL_COLOURS - 1);
+    size_t colour = (p >> pool->shift) & (IPOIB_POOL_COLOURS - 1);
 
     return p + colour * CACHE_LINE_SIZE + IPOIB_POOL_HEADROOM;
 }
@@ -106,10 +105,9 @@ ipoib_pool_header(const struct ipoib_pool *pool, size_t index)
  * What the packet's last use left behind is made good; base, size of memory
  * and source never change. */
 static inline struct dp_packet *
-ipoib_pool_wrap(struct ipoib_pool *pool, uint64_t id, void *data, size_t len)
+ipoib_pool_wrap(struct ipoib_pool *pool, size_t index, void *data, size_t len)
 {
 #ifdef HAVE_AF_XDP
-    size_t index = ipoib_pool_index(pool, id);
     struct dp_packet_afxdp *xpacket = ipoib_pool_header(pool, index);
 
     pool->tags[index] = 0;

@@ -289,10 +289,8 @@ ipoib_pool_get_ids(struct ipoib_pool *pool, uint8_t tag, uint64_t ids[],
         size_t got = pool->ops->get(pool, frames, want);
 
         for (size_t i = 0; i < got; i++) {
-            uint64_t id = ipoib_pool_frame_to_id(pool, frames[i]);
-
-            pool->tags[ipoib_pool_index(pool, id)] = tag;
-            ids[done++] = id;
+            pool->tags[ipoib_pool_index(pool, (uintptr_t) frames[i])] = tag;
+            ids[done++] = ipoib_pool_frame_to_id(pool, frames[i]);
         }
         if (got < want) {
             break;
@@ -362,7 +360,7 @@ ipoib_pool_to_packet(struct ipoib_pool *pool, uint64_t id, ptrdiff_t ofs,
     struct dp_packet *packet;
 
     if (pool->ops->zero_copy) {
-        return ipoib_pool_wrap(pool, id, data, len);
+        return ipoib_pool_wrap(pool, ipoib_pool_index(pool, id), data, len);
     }
     packet = dp_packet_clone_data_with_headroom(data, len,
                                                 IPOIB_POOL_HEADROOM);

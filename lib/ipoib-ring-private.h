@@ -22,6 +22,28 @@
 
 struct dp_packet;
 
+/* As ntohll() and htonll(), in one instruction instead of two swaps of 32 bits
+ * and what puts them together. */
+static inline uint64_t
+ipoib_swap64(uint64_t x)
+{
+#ifdef WORDS_BIGENDIAN
+    return x;
+#else
+    return __builtin_bswap64(x);
+#endif
+}
+
+/* The MAC at 'p', as eth_addr_to_uint64(), where 8 bytes are readable. */
+static inline uint64_t
+ipoib_get_mac(const uint8_t *p)
+{
+    uint64_t x;
+
+    memcpy(&x, p, sizeof x);
+    return ipoib_swap64(x) >> 16;
+}
+
 /* Receives are posted in chains of so many. */
 #define IPOIB_RX_CHAIN 32
 
@@ -34,9 +56,16 @@ struct ipoib_rxq_private {
                                  * their buffers stay here. */
     bool ring_last;             /* The last batch was the return ring's. */
 
-    /* Destinations (QPN and IP address) that were checked of late, each with
-     * the second. */
-    struct { uint64_t key; uint32_t second; } checked[256];
+    /* Destinations of late: a QPN and an IP address (or 0 for all, where the
+     * host is a router), and the MAC of the host that they lead to.  An entry
+     * holds for the second in which it was made, so that changes are noticed
+     * soon enough and the host's 'used' is kept. */
+#define IPOIB_RX_DESTS 1024
+    struct ipoib_rx_dest {
+        uint64_t key;
+        uint64_t mac;
+        uint32_t second;
+    } dests[IPOIB_RX_DESTS];
 
     struct ibv_recv_wr wr[IPOIB_RX_CHAIN];
     struct ibv_sge sge[IPOIB_RX_CHAIN];

@@ -23,6 +23,7 @@
 #include "ipoib-packet.h"
 #include "ipoib-pool-private.h"
 #include "ipoib-ring-private.h"
+#include "ipoib-slots.h"
 #include "netdev.h"
 #include "openvswitch/vlog.h"
 #include "timeval.h"
@@ -211,9 +212,10 @@ ip_addr(const uint8_t *ip, ovs_be16 type, bool dst)
 }
 
 /* Names a destination: QPN 'qpn' and the destination address of 'ip'.  With
- * IPv4 it is exact. */
+ * IPv4 it is exact.  (No IPv4 destination is 0.0.0.0, so that what is left of
+ * the key then can stand for all destinations.) */
 static inline uint64_t
-checked_key(const uint8_t *ip, ovs_be16 type, uint32_t qpn)
+dest_key(const uint8_t *ip, ovs_be16 type, uint32_t qpn)
 {
     if (OVS_LIKELY(type == htons(ETH_TYPE_IP))) {
         uint32_t dst;
@@ -230,30 +232,63 @@ checked_key(const uint8_t *ip, ovs_be16 type, uint32_t qpn)
     }
 }
 
-/* Returns false if the destination address of 'ip' is known to be another
- * host's than that of 'slot', to whose QPN 'qpn' it was sent.  What is found
- * holds for a second. */
-static inline bool
-rx_check_host(struct rx *rx, const uint8_t *ip, ovs_be16 type, uint32_t qpn,
-              uint32_t slot)
+static inline struct ipoib_rx_dest *
+dest_of_key(struct rx *rx, uint64_t key)
 {
-    struct ipoib_rxq_private *priv = rx->rxq->priv;
-    uint64_t key = checked_key(ip, type, qpn);
-    size_t i = (key * UINT64_C(0x9e3779b97f4a7c15)) >> 56;
+    BUILD_ASSERT_DECL(IPOIB_RX_DESTS == 1 << 10);
+    return &rx->rxq->priv->dests[(key * UINT64_C(0x9e3779b97f4a7c15)) >> 54];
+}
 
-    BUILD_ASSERT_DECL(ARRAY_SIZE(priv->checked) == 256);
-    if (OVS_UNLIKELY(priv->checked[i].key != key
-                     || priv->checked[i].second != rx->now)) {
-        struct in6_addr dst = ip_addr(ip, type, true);
-        uint32_t other = ipoib_host_by_ip(rx->shared->hosts, &dst);
+static inline bool
+dest_is_valid(const struct rx *rx, const struct ipoib_rx_dest *dest,
+              uint64_t key)
+{
+    return dest->key == key && dest->second == rx->now;
+}
 
-        if (other != IPOIB_SLOT_NONE && other != slot) {
-            return false;
-        }
-        priv->checked[i].key = key;
-        priv->checked[i].second = rx->now;
+/* Finds the host that a unicast packet is for: that of its QPN, or behind a
+ * base QP that of its destination IP address.  Returns NULL, and the packet is
+ * dropped, if there is none, or if the address is known to be another host's.
+ * 'dest' is the place for 'key'. */
+static struct ipoib_rx_dest *
+rx_find_dest(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
+             ovs_be16 type, uint64_t key, struct ipoib_rx_dest *dest)
+{
+    const struct ipoib_host_table *hosts = rx->shared->hosts;
+    struct in6_addr dst = ip_addr(data + IP_OFS, type, true);
+    uint64_t all = (uint64_t) wc->qp_num << 32, qpn = wc->qp_num;
+    struct ipoib_rx_dest *router = dest_of_key(rx, all);
+    struct ipoib_host_fast *host;
+    uint32_t slot, by_ip;
+
+    if (dest_is_valid(rx, router, all)) {
+        return router;
     }
-    return true;
+
+    ipoib_host_by_qpn(hosts, &qpn, 1, &slot);
+    if (slot != IPOIB_SLOT_NONE && ipoib_host_fast(hosts, slot)->is_router) {
+        dest = router;
+        key = all;
+    } else {
+        by_ip = ipoib_host_by_ip(hosts, &dst);
+        if (slot == IPOIB_SLOT_NONE) {
+            slot = by_ip;
+            if (slot == IPOIB_SLOT_NONE) {
+                rx_drop(rx, wc->wr_id, &rx->rxq->stats.drop_no_host);
+                return NULL;
+            }
+        } else if (by_ip != IPOIB_SLOT_NONE && by_ip != slot) {
+            rx_drop(rx, wc->wr_id, &rx->rxq->stats.drop_other_host);
+            return NULL;
+        }
+    }
+
+    host = ipoib_host_fast(hosts, slot);
+    atomic_store_relaxed(&host->used, rx->now);
+    dest->key = key;
+    dest->mac = host->mac;
+    dest->second = rx->now;
+    return dest;
 }
 
 /* Finds the destination MAC of a packet to a group: that of the IP group, or
@@ -365,15 +400,16 @@ rx_source(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
 
 /* The length of the IPv4 packet at 'ip', of which 'len' bytes are there, or 0
  * if it is malformed. */
-static inline size_t
-ipv4_len(const uint8_t *ip, size_t len)
+static inline ALWAYS_INLINE uint32_t
+ipv4_len(const uint8_t *ip, uint32_t len)
 {
     uint8_t version = ip[0] - 0x45; /* 0 to 10: version 4, 20 bytes or more. */
-    size_t hlen = (ip[0] & 0xf) * 4;
-    size_t total = (ip[2] << 8) | ip[3];
+    uint32_t hlen = (ip[0] & 0xf) * 4;
+    uint32_t total = (ip[2] << 8) | ip[3];
 
-    return version <= 10 && len >= IP_HEADER_LEN && total >= hlen
-           && total <= len ? total : 0;
+    return (OVS_UNLIKELY(version > 10) || OVS_UNLIKELY(total < hlen)
+            || OVS_UNLIKELY(total > len)
+            ? 0 : total);
 }
 
 /* A packet that may be for the control thread: IGMP, or IPv6 with other than
@@ -407,26 +443,16 @@ rx_inspect(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
     }
 }
 
-/* Finds the host that a packet to a base QP is for, by its destination IP
- * address. */
-static uint32_t
-rx_sharing_host(const struct rx *rx, const uint8_t *data, ovs_be16 type)
-{
-    struct in6_addr dst = ip_addr(data + IP_OFS, type, true);
-
-    return ipoib_host_by_ip(rx->shared->hosts, &dst);
-}
-
 /* Writes the Ethernet header, pads, and makes the packet, from the 'ip_len'
  * bytes of IP. */
-static inline struct dp_packet *
-rx_deliver(struct rx *rx, uint64_t id, uint8_t *data, ovs_be16 type,
-           uint64_t dst, uint64_t src, size_t ip_len)
+static inline ALWAYS_INLINE struct dp_packet *
+rx_deliver(struct rx *rx, uint64_t id, size_t index, uint8_t *data,
+           ovs_be16 type, uint64_t dst, uint64_t src, uint32_t ip_len)
 {
-    uint64_t first = htonll((dst << 16) | (src >> 32));
+    uint64_t first = ipoib_swap64((dst << 16) | (src >> 32));
     uint32_t second = htonl(src);
     uint8_t *eth = data + ETH_OFS;
-    size_t len = ETH_HEADER_LEN + ip_len;
+    uint32_t len = ETH_HEADER_LEN + ip_len;
 
     memcpy(eth, &first, sizeof first);
     memcpy(eth + 8, &second, sizeof second);
@@ -438,18 +464,18 @@ rx_deliver(struct rx *rx, uint64_t id, uint8_t *data, ovs_be16 type,
     rx->bytes += len;
 
     if (OVS_LIKELY(rx->zero_copy)) {
-        return ipoib_pool_wrap(rx->rxq->pool, id, eth, len);
+        return ipoib_pool_wrap(rx->rxq->pool, index, eth, len);
     }
     rx_keep(rx, id);
     return dp_packet_clone_data_with_headroom(eth, len, IPOIB_POOL_HEADROOM);
 }
 
-/* Translates the packet of 'wc'.  'host' and 'neigh' are what was found for
- * its QPN and for its sender's (SLID, QPN).  Returns NULL if there is nothing
+/* Translates the packet of 'wc'.  'neigh' is what was found for its sender's
+ * (SLID, QPN), 'index' is that of its buffer.  Returns NULL if there is nothing
  * to deliver. */
-static inline struct dp_packet *
-rx_one(struct rx *rx, const struct ibv_wc *wc, uint32_t host_slot,
-       struct ipoib_host_fast *host, struct ipoib_neigh_fast *neigh)
+static inline ALWAYS_INLINE struct dp_packet *
+rx_one(struct rx *rx, const struct ibv_wc *wc, size_t index,
+       struct ipoib_neigh_fast *neigh)
 {
     struct ipoib_rx_stats *stats = &rx->rxq->stats;
     uint8_t *data = (uint8_t *) (uintptr_t) wc->wr_id;
@@ -499,39 +525,34 @@ rx_one(struct rx *rx, const struct ibv_wc *wc, uint32_t host_slot,
         }
         rx->multicast++;
     } else {
-        uint32_t used;
+        uint64_t key = dest_key(ip, type, wc->qp_num);
+        struct ipoib_rx_dest *dest = dest_of_key(rx, key);
 
-        if (OVS_UNLIKELY(!host)) {
-            host_slot = rx_sharing_host(rx, data, type);
-            if (host_slot == IPOIB_SLOT_NONE) {
-                return rx_drop(rx, wc->wr_id, &stats->drop_no_host);
+        if (OVS_UNLIKELY(!dest_is_valid(rx, dest, key))) {
+            dest = rx_find_dest(rx, wc, data, type, key, dest);
+            if (!dest) {
+                return NULL;
             }
-            host = ipoib_host_fast(rx->shared->hosts, host_slot);
-        } else if (!host->is_router
-                   && OVS_UNLIKELY(!rx_check_host(rx, ip, type, wc->qp_num,
-                                                  host_slot))) {
-            return rx_drop(rx, wc->wr_id, &stats->drop_other_host);
         }
-        atomic_read_relaxed(&host->used, &used);
-        if (OVS_UNLIKELY(used != rx->now)) {
-            atomic_store_relaxed(&host->used, rx->now);
-        }
-        dst = host->mac;
+        dst = dest->mac;
     }
     src = rx_source(rx, wc, data, type, neigh);
-    return rx_deliver(rx, wc->wr_id, data, type, dst, src, ip_len);
+    return rx_deliver(rx, wc->wr_id, index, data, type, dst, src, ip_len);
 }
 
 /* First pass: sorts out what has an error, so that the good completions are
- * the first of 'wc', and prefetches.  Returns the number of good ones. */
-static size_t
-rx_prepare(struct rx *rx, struct ibv_wc wc[], size_t n, uint64_t qpns[],
+ * the first of 'wc', and prefetches. */
+static inline size_t
+rx_prepare(struct rx *rx, struct ibv_wc wc[], size_t n, uint32_t indexes[],
            uint64_t lids[])
 {
     const struct ipoib_pool *pool = rx->rxq->pool;
     size_t n_good = 0;
 
     for (size_t i = 0; i < n; i++) {
+        size_t index = ipoib_pool_index(pool, wc[i].wr_id);
+
+        OVS_PREFETCH((void *) (uintptr_t) wc[i].wr_id);
         if (OVS_UNLIKELY(wc[i].status != IBV_WC_SUCCESS)) {
             rx_drop(rx, wc[i].wr_id, &rx->rxq->stats.drop_error);
             continue;
@@ -539,13 +560,8 @@ rx_prepare(struct rx *rx, struct ibv_wc wc[], size_t n, uint64_t qpns[],
         if (OVS_UNLIKELY(n_good != i)) {
             wc[n_good] = wc[i];
         }
-        OVS_PREFETCH((void *) (uintptr_t) wc[i].wr_id);
-        if (rx->zero_copy) {
-            size_t index = ipoib_pool_index(pool, wc[i].wr_id);
-
-            OVS_PREFETCH_WRITE(ipoib_pool_header(pool, index));
-        }
-        qpns[n_good] = wc[i].qp_num;
+        OVS_PREFETCH_WRITE(ipoib_pool_header(pool, index));
+        indexes[n_good] = index;
         lids[n_good] = ipoib_neigh_lid_key(wc[i].slid & rx->lid_mask,
                                            wc[i].src_qp);
         n_good++;
@@ -558,31 +574,24 @@ static void
 rx_process(struct rx *rx, struct ibv_wc wc[], size_t n,
            struct dp_packet_batch *batch)
 {
-    const struct ipoib_shared *shared = rx->shared;
-    uint64_t qpns[NETDEV_MAX_BURST], lids[NETDEV_MAX_BURST];
-    uint32_t host_slots[NETDEV_MAX_BURST], neigh_slots[NETDEV_MAX_BURST];
-    struct ipoib_host_fast *hosts[NETDEV_MAX_BURST];
+    uint64_t lids[NETDEV_MAX_BURST];
+    uint32_t indexes[NETDEV_MAX_BURST], slots[NETDEV_MAX_BURST];
     struct ipoib_neigh_fast *neighs[NETDEV_MAX_BURST];
+    char *const *base;
 
-    n = rx_prepare(rx, wc, n, qpns, lids);
-    ipoib_host_by_qpn(shared->hosts, qpns, n, host_slots);
-    ipoib_neigh_by_lid(shared->neighs, lids, n, neigh_slots);
+    n = rx_prepare(rx, wc, n, indexes, lids);
+    ipoib_neigh_by_lid(rx->shared->neighs, lids, n, slots);
+    base = ipoib_neigh_base(rx->shared->neighs);
     for (size_t i = 0; i < n; i++) {
-        hosts[i] = NULL;
-        if (OVS_LIKELY(host_slots[i] != IPOIB_SLOT_NONE)) {
-            hosts[i] = ipoib_host_fast(shared->hosts, host_slots[i]);
-            OVS_PREFETCH(hosts[i]);
-        }
         neighs[i] = NULL;
-        if (OVS_LIKELY(neigh_slots[i] != IPOIB_SLOT_NONE)) {
-            neighs[i] = ipoib_neigh_fast(shared->neighs, neigh_slots[i]);
+        if (OVS_LIKELY(slots[i] != IPOIB_SLOT_NONE)) {
+            neighs[i] = ipoib_slots_fast_at(base, slots[i]);
             OVS_PREFETCH(neighs[i]);
         }
     }
 
     for (size_t i = 0; i < n; i++) {
-        struct dp_packet *packet = rx_one(rx, &wc[i], host_slots[i], hosts[i],
-                                          neighs[i]);
+        struct dp_packet *packet = rx_one(rx, &wc[i], indexes[i], neighs[i]);
 
         if (OVS_LIKELY(packet)) {
             ipoib_batch_push(batch, packet);

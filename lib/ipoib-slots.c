@@ -220,6 +220,12 @@ ipoib_slots_end(const struct ipoib_slots *s)
     return s->end;
 }
 
+char *const *
+ipoib_slots_base(const struct ipoib_slots *s)
+{
+    return s->fast;
+}
+
 void *
 ipoib_slots_fast(const struct ipoib_slots *s, uint32_t slot)
 {

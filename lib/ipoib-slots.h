@@ -57,5 +57,14 @@ uint32_t ipoib_slots_end(const struct ipoib_slots *);
 
 /* Reader: the fast part. */
 void *ipoib_slots_fast(const struct ipoib_slots *, uint32_t slot);
+/* The same for many slots: what ipoib_slots_base() returns does not change, so
+ * that ipoib_slots_fast_at() is all that is left to do for each. */
+char *const *ipoib_slots_base(const struct ipoib_slots *);
+static inline void *
+ipoib_slots_fast_at(char *const *base, uint32_t slot)
+{
+    return base[slot / IPOIB_SLOTS_CHUNK]
+           + slot % IPOIB_SLOTS_CHUNK * CACHE_LINE_SIZE;
+}
 
 #endif /* ipoib-slots.h */

@@ -110,10 +110,18 @@ ipoib_table_key_ip(const struct in6_addr *ip, uint64_t basis)
     return UINT64_C(1) << 63 | ipoib_table_key_128(high, low, basis);
 }
 
-/* The number of the bucket is in the high half of the product. */
+/* Both halves of the product mix all bits of the key; the number of the bucket
+ * is then in the high half of another product. */
 static inline uint32_t
 home_of(const struct impl *impl, uint64_t key)
 {
+#ifdef __SIZEOF_INT128__
+    unsigned __int128 product = ((unsigned __int128) (key ^ impl->basis)
+                                 * UINT64_C(0xff51afd7ed558ccd));
+    uint32_t x = (uint32_t) (product >> 64) ^ (uint32_t) product;
+
+    return ((uint64_t) x * impl->n_buckets) >> 32;
+#else
     uint64_t x = key ^ impl->basis;
 
     x ^= x >> 32;
@@ -121,6 +129,7 @@ home_of(const struct impl *impl, uint64_t key)
     x ^= x >> 33;
     x *= UINT64_C(0xc4ceb9fe1a85ec53);
     return ((x >> 32) * impl->n_buckets) >> 32;
+#endif
 }
 
 static inline uint32_t
@@ -388,21 +397,51 @@ search_bucket(struct bucket *b, uint64_t key, uint32_t *slot)
 }
 
 /* Reader's look-up from bucket 'i' on. */
-static inline uint32_t
-search(const struct impl *impl, uint32_t i, uint64_t key)
+static __attribute__((__noinline__)) uint32_t
+search_all(const struct impl *impl, uint32_t i, uint64_t key)
 {
-    uint32_t slot;
+    uint32_t slot = IPOIB_SLOT_NONE;
 
-    if (OVS_LIKELY(search_bucket(&impl->buckets[i], key, &slot))) {
-        return slot;
-    }
-    for (uint32_t n = 1; n < impl->n_buckets; n++) {
-        i = next_of(impl, i);
+    for (uint32_t n = 0; n < impl->n_buckets; n++) {
         if (search_bucket(&impl->buckets[i], key, &slot)) {
             break;
         }
+        i = next_of(impl, i);
     }
     return slot;
+}
+
+/* The same.  Nearly always the key is in its home bucket and the writer is not
+ * there: then this is a short straight line.  (Compilers do not unroll the
+ * loop for this.) */
+static inline uint32_t
+search(const struct impl *impl, uint32_t i, uint64_t key)
+{
+    struct bucket *b = &impl->buckets[i];
+    uint32_t before, after, slot;
+    size_t found = N_ENTRIES;
+    uint64_t k;
+
+    BUILD_ASSERT(N_ENTRIES == 5);
+    atomic_read_explicit(&b->state, &before, memory_order_acquire);
+    atomic_read_explicit(&b->keys[0], &k, memory_order_acquire);
+    found = k == key ? 0 : found;
+    atomic_read_explicit(&b->keys[1], &k, memory_order_acquire);
+    found = k == key ? 1 : found;
+    atomic_read_explicit(&b->keys[2], &k, memory_order_acquire);
+    found = k == key ? 2 : found;
+    atomic_read_explicit(&b->keys[3], &k, memory_order_acquire);
+    found = k == key ? 3 : found;
+    atomic_read_explicit(&b->keys[4], &k, memory_order_acquire);
+    found = k == key ? 4 : found;
+    if (OVS_LIKELY(found < N_ENTRIES)) {
+        atomic_read_explicit(&b->slots[found], &slot, memory_order_acquire);
+        atomic_read_relaxed(&b->state, &after);
+        if (OVS_LIKELY(!((before ^ after) & ~PASSED_MASK))) {
+            return slot;
+        }
+    }
+    return search_all(impl, i, key);
 }
 
 uint32_t

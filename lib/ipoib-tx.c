@@ -23,6 +23,7 @@
 #include "ipoib-packet.h"
 #include "ipoib-pool.h"
 #include "ipoib-ring-private.h"
+#include "ipoib-slots.h"
 #include "netdev.h"
 #include "openvswitch/vlog.h"
 #include "timeval.h"
@@ -63,15 +64,6 @@ struct tx {
     uint64_t bytes;
     uint32_t multicast;
 };
-
-static inline uint64_t
-get_be64(const void *p)
-{
-    uint64_t x;
-
-    memcpy(&x, p, sizeof x);
-    return ntohll(x);
-}
 
 /* A packet is dropped for the reason that 'counter' stands for.  It is deleted
  * with the others of its batch. */
@@ -255,61 +247,63 @@ tx_make_room(struct tx *tx)
     return true;
 }
 
-/* Adds to the burst the 'ip_len' bytes of IP in '*packetp', to 'qpn' by 'ah'.
- * A short packet is sent inline; one whose memory the device can read is sent
- * from there, and the queue keeps it ('*packetp' becomes NULL); all others are
- * copied. */
-static inline void
-tx_append(struct tx *tx, struct dp_packet **packetp, size_t ip_len,
-          struct ibv_ah *ah, uint32_t qpn)
+/* The part of tx_append() for what is not sent inline: what lies in memory that
+ * the device can read is sent from there, and the queue keeps the packet
+ * ('*packetp' becomes NULL); the rest is copied. */
+static void
+tx_append_long(struct tx *tx, struct dp_packet **packetp, const uint8_t *data,
+               struct ibv_send_wr *wr)
 {
     struct ipoib_txq_slots *slots = tx->slots;
-    uint8_t *data = (uint8_t *) dp_packet_data(*packetp) + IPOIB_OFS;
+    uint32_t pos = (wr->wr_id - 1) & slots->mask;
+    struct ibv_sge *sge = wr->sg_list;
+
+    wr->send_flags = 0;
+    sge->lkey = ipoib_pool_pd_lkey(slots->pd, *packetp);
+    if (sge->lkey) {
+        slots->held[pos] = *packetp;
+        slots->n_held++;
+        *packetp = NULL;
+    } else {
+        uint8_t *slot = slots->mem + (size_t) pos * slots->slot_size;
+
+        memcpy(slot, data, sge->length);
+        sge->addr = (uintptr_t) slot;
+        sge->lkey = slots->lkey;
+    }
+}
+
+/* Adds to the burst the 'ip_len' bytes of IP in '*packetp', whose data is at
+ * 'eth', to 'qpn' by 'ah'. */
+static inline ALWAYS_INLINE void
+tx_append(struct tx *tx, struct dp_packet **packetp, uint8_t *eth,
+          uint32_t ip_len, struct ibv_ah *ah, uint32_t qpn)
+{
+    struct ipoib_txq_slots *slots = tx->slots;
+    uint8_t *data = eth + IPOIB_OFS;
     struct ibv_send_wr *wr;
     struct ibv_sge *sge;
-    size_t len = ip_len + IPOIB_HEADER_LEN;
-    uint32_t ipoib, pos;
+    uint16_t type;
 
     if (OVS_UNLIKELY(tx->n >= tx->room) && !tx_make_room(tx)) {
         return;
     }
 
-    /* The type is at 'data' + 2. */
-    memcpy(&ipoib, data, sizeof ipoib);
-    ipoib = htonl(ntohl(ipoib) << 16);
-    memcpy(data, &ipoib, sizeof ipoib);
+    memcpy(&type, data + 2, sizeof type);
+    memcpy(data, &type, sizeof type);
+    memset(data + 2, 0, 2);
 
-    wr = &slots->wr[tx->n];
-    sge = &slots->sge[tx->n];
-    pos = slots->head + tx->n;
-    tx->n++;
-
-    wr->wr_id = pos + 1;
+    wr = &slots->wr[tx->n++];
+    sge = wr->sg_list;
+    wr->wr_id = slots->head + tx->n;
     wr->wr.ud.ah = ah;
     wr->wr.ud.remote_qpn = qpn;
     wr->wr.ud.remote_qkey = tx->qkey;
-    sge->length = len;
-    if (len <= slots->max_inline) {
-        wr->send_flags = IBV_SEND_INLINE;
-        sge->addr = (uintptr_t) data;
-    } else {
-        uint32_t lkey = ipoib_pool_pd_lkey(slots->pd, *packetp);
-
-        pos &= slots->mask;
-        wr->send_flags = 0;
-        if (lkey) {
-            sge->addr = (uintptr_t) data;
-            sge->lkey = lkey;
-            slots->held[pos] = *packetp;
-            slots->n_held++;
-            *packetp = NULL;
-        } else {
-            uint8_t *slot = slots->mem + (size_t) pos * slots->slot_size;
-
-            memcpy(slot, data, len);
-            sge->addr = (uintptr_t) slot;
-            sge->lkey = slots->lkey;
-        }
+    wr->send_flags = IBV_SEND_INLINE;
+    sge->addr = (uintptr_t) data;
+    sge->length = ip_len + IPOIB_HEADER_LEN;
+    if (sge->length > slots->max_inline) {
+        tx_append_long(tx, packetp, data, wr);
     }
     tx->bytes += ip_len + ETH_HEADER_LEN;
 }
@@ -476,7 +470,8 @@ tx_multicast(struct tx *tx, struct dp_packet **packetp, ovs_be16 type,
     if (ah) {
         uint32_t n = tx->n;
 
-        tx_append(tx, packetp, ip_len, ah, IB_QPN_MULTICAST);
+        tx_append(tx, packetp, dp_packet_data(*packetp), ip_len, ah,
+                  IB_QPN_MULTICAST);
         tx->multicast += tx->n - n;
     } else {
         msg.type = IPOIB_MSG_TX_GROUP;
@@ -579,14 +574,14 @@ ipv6_is_plain(const uint8_t *ip, size_t len)
 /* If 'packet' is a unicast frame with an IP packet that needs no translation,
  * returns its destination MAC and stores the length of the IP packet in
  * '*ip_lenp'.  Otherwise 0: tx_other() takes it. */
-static inline uint64_t
-tx_classify(const struct dp_packet *packet, uint16_t *ip_lenp)
+static inline ALWAYS_INLINE uint64_t
+tx_classify(const struct dp_packet *packet, const uint8_t *eth,
+            uint32_t *ip_lenp)
 {
-    const uint8_t *eth = dp_packet_data(packet);
     const uint8_t *ip = eth + ETH_HEADER_LEN;
-    size_t size = dp_packet_size(packet);
-    size_t len = size - ETH_HEADER_LEN;
-    size_t ip_len;
+    uint32_t size = dp_packet_size(packet);
+    uint32_t len = size - ETH_HEADER_LEN;
+    uint32_t ip_len;
     ovs_be16 type;
 
     if (OVS_UNLIKELY(size < ETH_HEADER_LEN + IP_HEADER_LEN)
@@ -597,10 +592,11 @@ tx_classify(const struct dp_packet *packet, uint16_t *ip_lenp)
     memcpy(&type, eth + 12, sizeof type);
     if (OVS_LIKELY(type == htons(ETH_TYPE_IP))) {
         uint8_t version = ip[0] - 0x45;     /* 0 to 10: 20 bytes or more. */
-        size_t hlen = (ip[0] & 0xf) * 4;
+        uint32_t hlen = (ip[0] & 0xf) * 4;
 
         ip_len = (ip[2] << 8) | ip[3];
-        if (OVS_UNLIKELY(version > 10 || ip_len < hlen || ip_len > len)) {
+        if (OVS_UNLIKELY(version > 10) || OVS_UNLIKELY(ip_len < hlen)
+            || OVS_UNLIKELY(ip_len > len)) {
             return 0;
         }
     } else if (type == htons(ETH_TYPE_IPV6)) {
@@ -613,45 +609,45 @@ tx_classify(const struct dp_packet *packet, uint16_t *ip_lenp)
     } else {
         return 0;
     }
-    *ip_lenp = MIN(ip_len, UINT16_MAX);
-    return get_be64(eth) >> 16;
+    *ip_lenp = ip_len;
+    return ipoib_get_mac(eth);
 }
 
-/* There is no path to neighbour 'slot'. */
+/* A packet to neighbour 'slot' that is too long, or to which there is no
+ * path. */
 static void
-tx_no_path(struct tx *tx, struct dp_packet **packetp, size_t ip_len,
-           uint32_t slot)
+tx_not_now(struct tx *tx, struct dp_packet **packetp, uint32_t ip_len,
+           uint32_t slot, bool has_path)
 {
-    struct ipoib_msg msg = { .type = IPOIB_MSG_TX_NO_PATH, .slot = slot };
+    if (has_path || ip_len > tx->mtu) {
+        tx_drop(&tx->txq->stats.drop_too_long);
+    } else {
+        struct ipoib_msg msg = { .type = IPOIB_MSG_TX_NO_PATH, .slot = slot };
 
-    dp_packet_set_size(*packetp, ETH_HEADER_LEN + ip_len);
-    tx_to_control(tx, packetp, &msg);
+        dp_packet_set_size(*packetp, ETH_HEADER_LEN + ip_len);
+        tx_to_control(tx, packetp, &msg);
+    }
 }
 
-static inline void
-tx_unicast(struct tx *tx, struct dp_packet **packetp, size_t ip_len,
-           uint32_t slot, struct ipoib_neigh_fast *neigh)
+static inline ALWAYS_INLINE void
+tx_unicast(struct tx *tx, struct dp_packet **packetp, uint8_t *eth,
+           uint32_t ip_len, uint32_t slot, struct ipoib_neigh_fast *neigh)
 {
-    struct ipoib_tx_stats *stats = &tx->txq->stats;
-    const uint8_t *eth = dp_packet_data(*packetp);
     struct ibv_ah *ah;
 
     if (OVS_UNLIKELY(!neigh)) {
-        tx_drop(&stats->drop_unknown_mac);
+        tx_drop(&tx->txq->stats.drop_unknown_mac);
         return;
     }
-    tx_source(tx, get_be64(eth + 6) >> 16);
-    atomic_read_explicit(&neigh->ah, &ah, memory_order_acquire);
-    if (OVS_UNLIKELY(ip_len > tx->mtu || (ah && ip_len > neigh->mtu))) {
-        tx_drop(&stats->drop_too_long);
-        return;
-    }
+    tx_source(tx, ipoib_get_mac(eth + ETH_ADDR_LEN));
     ipoib_neigh_mark_used(neigh, tx->now);
-    if (OVS_UNLIKELY(!ah)) {
-        tx_no_path(tx, packetp, ip_len, slot);
+    atomic_read_explicit(&neigh->ah, &ah, memory_order_acquire);
+    if (OVS_UNLIKELY(!ah) || OVS_UNLIKELY(ip_len > tx->mtu)
+        || OVS_UNLIKELY(ip_len > neigh->mtu)) {
+        tx_not_now(tx, packetp, ip_len, slot, ah != NULL);
         return;
     }
-    tx_append(tx, packetp, ip_len, ah, neigh->qpn);
+    tx_append(tx, packetp, eth, ip_len, ah, neigh->qpn);
 }
 
 /* Sends 'n' packets, at most NETDEV_MAX_BURST, in order.  Deletes those that
@@ -659,29 +655,33 @@ tx_unicast(struct tx *tx, struct dp_packet **packetp, size_t ip_len,
 static void
 tx_slice(struct tx *tx, struct dp_packet *packets[], size_t n)
 {
-    const struct ipoib_neigh_table *neighs = tx->shared->neighs;
     struct ipoib_neigh_fast *fasts[NETDEV_MAX_BURST];
+    uint8_t *eths[NETDEV_MAX_BURST];
     uint64_t macs[NETDEV_MAX_BURST];
     uint32_t slots[NETDEV_MAX_BURST];
-    uint16_t ip_lens[NETDEV_MAX_BURST];
+    uint32_t ip_lens[NETDEV_MAX_BURST];
+    char *const *base;
 
     for (size_t i = 0; i < n; i++) {
-        OVS_PREFETCH(dp_packet_data(packets[i]));
+        eths[i] = dp_packet_data(packets[i]);
+        OVS_PREFETCH(eths[i]);
     }
     for (size_t i = 0; i < n; i++) {
-        macs[i] = tx_classify(packets[i], &ip_lens[i]);
+        macs[i] = tx_classify(packets[i], eths[i], &ip_lens[i]);
     }
-    ipoib_neigh_by_mac(neighs, macs, n, slots);
+    ipoib_neigh_by_mac(tx->shared->neighs, macs, n, slots);
+    base = ipoib_neigh_base(tx->shared->neighs);
     for (size_t i = 0; i < n; i++) {
         fasts[i] = NULL;
         if (OVS_LIKELY(slots[i] != IPOIB_SLOT_NONE)) {
-            fasts[i] = ipoib_neigh_fast(neighs, slots[i]);
+            fasts[i] = ipoib_slots_fast_at(base, slots[i]);
             OVS_PREFETCH(fasts[i]);
         }
     }
     for (size_t i = 0; i < n; i++) {
         if (OVS_LIKELY(macs[i])) {
-            tx_unicast(tx, &packets[i], ip_lens[i], slots[i], fasts[i]);
+            tx_unicast(tx, &packets[i], eths[i], ip_lens[i], slots[i],
+                       fasts[i]);
         } else {
             tx_other(tx, &packets[i]);
         }
