@@ -202,6 +202,10 @@ ipoib_pool_reg_mr(const struct ipoib_verbs *verbs, struct ibv_pd *pd,
     struct ibv_mr *mr;
     int error;
 
+    /* A device may pin what it cannot write as it stands: pages that nobody
+     * has touched are all the zero page then, and what is stored there later
+     * goes to other pages, that the device does not see. */
+    access |= IBV_ACCESS_LOCAL_WRITE;
     mr = verbs->reg_mr(pd, addr, len, access);
     if (!mr && (errno == ENOMEM || errno == EPERM)
         && !setrlimit(RLIMIT_MEMLOCK, &unlimited)) {
