@@ -202,7 +202,7 @@ soft_destroy_cq(struct ibv_cq *cq_)
             ovs_list_remove(&cq->pending_node);
             channel_drained(ch);
         }
-        while (cq->n_unacked) {
+        while (cq->n_unacked && !hca->closing) {
             ovs_mutex_cond_wait(&ch->cond, &ch->mutex);
         }
         ovs_mutex_unlock(&ch->mutex);
@@ -299,7 +299,7 @@ soft_req_notify_cq(struct ibv_cq *cq_, int solicited_only)
     struct soft_cq *cq = soft_cq_cast(cq_);
 
     if (!cq_->channel) {
-        return EINVAL;
+        return 0;               /* There is nobody to tell. */
     }
     ovs_mutex_lock(&cq->mutex);
     cq->armed = (solicited_only && cq->armed != SOFT_CQ_ANY

@@ -191,7 +191,7 @@ soft_event_forget(struct soft_hca *hca, void *element,
             ignore(read(hca->ctx.async_fd, &n, sizeof n));
         }
     }
-    while (count->n_unacked) {
+    while (count->n_unacked && !hca->closing) {
         ovs_mutex_cond_wait(&hca->events.cond, &hca->events.mutex);
     }
     ovs_mutex_unlock(&hca->events.mutex);

@@ -334,7 +334,7 @@ handle_message(struct soft_socket *s, const uint8_t *data, size_t len)
         break;
 
     case IB_SOFT_PORTCAP:
-        if (len < sizeof(struct ib_soft_portcap)) {
+        if (len < IB_SOFT_PORTCAP_LEN) {
             soft_count(s->hca, SOFT_C_RX_BAD_MESSAGE, 1);
         } else {
             const struct ib_soft_portcap *m = ALIGNED_CAST(const void *, data);

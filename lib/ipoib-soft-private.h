@@ -183,6 +183,7 @@ struct soft_hca {
     struct ovs_list pd_list, mr_list, channel_list, cq_list, srq_list;
     struct ovs_list qp_list, ah_list;
     int n_qps, n_cqs, n_srqs, n_mrs, n_groups;
+    bool closing;               /* Wait for no acknowledgement. */
 
     const struct soft_link_class *link;
     struct soft_socket *socket; /* SOFT_UNIX, SOFT_UDP. */

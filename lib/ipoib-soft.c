@@ -439,6 +439,7 @@ soft_close_device(struct ibv_context *ctx)
     struct soft_hca *hca = soft_hca_cast(ctx);
 
     hca->link->stop(hca);
+    hca->closing = true;
     hca_destroy_objects(hca);
     ovsrcu_postpone(hca_free, hca);
     return 0;

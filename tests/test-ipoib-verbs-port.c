@@ -110,6 +110,14 @@ test_packets(void)
     check(sent(&b, global, a.qp->qp_num, QKEY, 23, 30)
           && !B->v->destroy_ah(global) && poll_one(a.rcq, &wc),
           "an address handle goes after the completion");
+    if (A->v == &ipoib_verbs_soft) {
+        check(ipoib_soft_counter(A->ctx, "rx_bad_qkey")
+              && ipoib_soft_counter(A->ctx, "rx_no_qp")
+              && ipoib_soft_counter(A->ctx, "rx_qp_state")
+              && ipoib_soft_counter(A->ctx, "rx_too_long")
+              && ipoib_soft_counter(A->ctx, "rx_packets"),
+              "what was dropped is counted");
+    }
     free_end(&a);
     free_end(&b);
     ovs_assert(!B->v->destroy_ah(ah) && !A->v->destroy_ah(self));
@@ -233,6 +241,24 @@ test_pkeys(void)
     subnet("pkeys %llx 0xffff", guid_of(A));
     subnet("pkeys %llx 0xffff", guid_of(B));
     xnanosleep(300 * 1000 * 1000);
+}
+
+void
+test_grh_required(void)
+{
+    long long int end = time_msec() + 2000;
+
+    if (!control || !subnet("grh %llx on", guid_of(A))) {
+        skip("a port that needs a GRH", "needs a control command that can");
+        return;
+    }
+    while (!A->v->port_needs_grh(A->ctx, 1) && time_msec() < end) {
+        xnanosleep(10 * 1000 * 1000);
+    }
+    check(A->v->port_needs_grh(A->ctx, 1) && port_is(A, IBV_PORT_ACTIVE)
+          && A->port.flags & IBV_QPF_GRH_REQUIRED,
+          "a port that needs a GRH says so");
+    subnet("grh %llx off", guid_of(A));
 }
 
 /* The subnet administrator, asked over a QP of our own. */

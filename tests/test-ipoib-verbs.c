@@ -36,7 +36,9 @@
  * arguments that change the subnet; without it, what needs that is skipped:
  *
  *   lid GUID LID | lmc GUID N | state GUID 1..4 | pkeys GUID A,B,...
- *   smlid LID | prefix HEX | rereg GUID         (GUID: a port's, in hex)
+ *   smlid LID | prefix HEX | rereg GUID | grh GUID on|off
+ *
+ * GUID is a port's, in hex.
  */
 
 #define SLOT   4608             /* A receive buffer: GRH, 4096 bytes, more. */
@@ -580,6 +582,7 @@ test_verbs(int argc, char *argv[])
     test_scatter();
     test_path_bits();
     test_pkeys();
+    test_grh_required();
     test_sa();
     test_mcast();
     test_events();

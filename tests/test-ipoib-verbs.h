@@ -106,6 +106,7 @@ void test_packets(void);
 void test_scatter(void);
 void test_path_bits(void);
 void test_pkeys(void);
+void test_grh_required(void);
 void test_sa(void);
 void test_mcast(void);
 void test_events(void);
