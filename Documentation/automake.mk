@@ -1,0 +1,4 @@
+# To add a document: one line here.
+EXTRA_DIST += \
+	Documentation/ref/ovs-ipoib-fabric.8.rst \
+	Documentation/topics/soft-fabric.rst
