@@ -42,6 +42,8 @@
  *
  *     broadcast JOINED, N joined, N attached, N ready, N stale, N failed
  *
+ * (and ", needs a GRH" where the port requires one).
+ *
  * "refresh" asks for all paths again, "leave" leaves all groups, "break sqe"
  * and "break err" stop the queue pair for management. */
 
@@ -71,6 +73,7 @@ struct subnet {
     struct ipoib_path_table *paths;
     struct ipoib_mcast *mcast;
     struct ibv_port_attr attr;
+    bool needs_grh;             /* As 'attr', at the last refresh. */
     int n_attached;
     bool exiting;
 };
@@ -249,9 +252,13 @@ subnet_refresh(struct subnet *subnet)
     mp.active = subnet->attr.state == IBV_PORT_ACTIVE;
     dest.lid = mp.active ? subnet->attr.sm_lid : 0;
     dest.sl = subnet->attr.sm_sl;
+    subnet->needs_grh = subnet->verbs->port_needs_grh(subnet->ctx, 1);
+    dest.has_grh = pp.needs_grh = subnet->needs_grh;
+    memcpy(mp.port_gid.raw, gid.raw, sizeof gid.raw);
+    dest.dgid = ib_gid_make(ib_gid_prefix(&mp.port_gid),
+                            UINT64_C(0x0200000000000002));
     ipoib_sa_set_dest(subnet->sa, &dest);
 
-    memcpy(mp.port_gid.raw, gid.raw, sizeof gid.raw);
     mp.lid = pp.lid = subnet->attr.lid;
     mp.port_mtu = pp.port_mtu = subnet->attr.active_mtu;
     pp.sgid = mp.port_gid;
@@ -301,6 +308,7 @@ subnet_wait(struct subnet *subnet)
 
 struct counts {
     int joined, attached, ready, stale, failed;
+    bool needs_grh;
 };
 
 static void
@@ -318,6 +326,9 @@ count_path(const struct ipoib_path *path, void *counts_)
 {
     struct counts *counts = counts_;
 
+    ovs_assert(!path->ah || path->stale
+               || path->attr.is_global == counts->needs_grh);
+
     counts->ready += path->state == IPOIB_PATH_READY;
     counts->stale += path->stale;
     counts->failed += path->state == IPOIB_PATH_FAILED;
@@ -331,14 +342,15 @@ show(struct unixctl_conn *conn, int argc OVS_UNUSED,
     struct counts counts = { .joined = 0 };
     char *s;
 
+    counts.needs_grh = subnet->needs_grh;
     ipoib_mcast_for_each(subnet->mcast, count_group, &counts);
     ipoib_path_for_each(subnet->paths, count_path, &counts);
     ovs_assert(counts.attached == subnet->n_attached);
     s = xasprintf("broadcast %s, %d joined, %d attached, %d ready, %d stale, "
-                  "%d failed",
+                  "%d failed%s",
                   ipoib_mcast_broadcast(subnet->mcast) ? "joined" : "missing",
                   counts.joined, counts.attached, counts.ready, counts.stale,
-                  counts.failed);
+                  counts.failed, counts.needs_grh ? ", needs a GRH" : "");
     unixctl_command_reply(conn, s);
     free(s);
 }
@@ -368,6 +380,7 @@ do_refresh(struct unixctl_conn *conn, int argc OVS_UNUSED,
 {
     struct subnet *subnet = subnet_;
 
+    subnet_refresh(subnet);
     ipoib_path_refresh_all(subnet->paths);
     unixctl_command_reply(conn, NULL);
 }
