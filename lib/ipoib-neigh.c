@@ -251,12 +251,10 @@ add_to_ring(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
             enum lid_ring ring)
 {
     uint64_t key = ring_key(neigh, ring);
-    uint32_t slot = ipoib_table_lookup(t->lids, key);
+    uint32_t slot = ipoib_table_insert_new(t->lids, key, neigh->slot);
 
     ovs_list_init(&neigh->lids[ring]);
-    if (slot == IPOIB_SLOT_NONE) {
-        ipoib_table_insert(t->lids, key, neigh->slot);
-    } else {
+    if (slot != neigh->slot) {
         struct ipoib_neigh *head = ipoib_neigh_of_slot(t, slot & ~LID_SEVERAL);
 
         ovs_list_insert(&head->lids[ring], &neigh->lids[ring]);
@@ -435,23 +433,30 @@ reclaim_alias(struct ipoib_neigh_table *t, struct ipoib_neigh *owner,
     return false;
 }
 
-/* Chooses the stand-in MAC of 'neigh', and publishes it. */
+/* Chooses the stand-in MAC of 'neigh', beginning with its own 'mac', and
+ * publishes it. */
 static void
-assign_mac(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh)
+assign_mac(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
+           struct eth_addr mac)
 {
-    for (;; neigh->attempt++) {
-        neigh->mac = ipoib_standin_mac(t->pkey, &neigh->addr, neigh->attempt);
+    for (;;) {
+        uint64_t key = eth_addr_to_uint64(mac);
+        uint32_t slot;
 
-        struct ipoib_neigh *owner = ipoib_neigh_find_mac(t, neigh->mac);
-        if (!owner || reclaim_alias(t, owner, &neigh->addr, neigh->mac)) {
+        /* The MAC that the data path reads with the slot comes first. */
+        ipoib_neigh_fast(t, neigh->slot)->mac = key;
+        slot = ipoib_table_insert_new(t->macs, key, neigh->slot);
+        if (slot == neigh->slot) {
+            break;
+        } else if (reclaim_alias(t, ipoib_neigh_of_slot(t, slot),
+                                 &neigh->addr, mac)) {
+            ipoib_table_insert(t->macs, key, neigh->slot);
             break;
         }
         COVERAGE_INC(ipoib_neigh_mac_collision);
+        mac = ipoib_standin_mac(t->pkey, &neigh->addr, ++neigh->attempt);
     }
-
-    uint64_t mac = eth_addr_to_uint64(neigh->mac);
-    ipoib_neigh_fast(t, neigh->slot)->mac = mac;
-    ipoib_table_insert(t->macs, mac, neigh->slot);
+    neigh->mac = mac;
 }
 
 /* Making and removing. */
@@ -468,12 +473,21 @@ set_used(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
 
 static struct ipoib_neigh *
 create(struct ipoib_neigh_table *t, const struct ipoib_addr *addr,
-       long long int now)
+       uint16_t lid, long long int now)
 {
     uint32_t slot = ipoib_slots_alloc(t->slots);
     if (slot == IPOIB_SLOT_NONE) {
         return NULL;
     }
+
+    /* The indexes are in memory here and there: all fetch at a time. */
+    struct eth_addr mac = ipoib_standin_mac(t->pkey, addr, 0);
+    uint64_t key = gid_key(t, ib_gid_guid(&addr->gid), ipoib_addr_qpn(addr));
+    ipoib_table_prefetch(t->macs, eth_addr_to_uint64(mac));
+    ipoib_table_prefetch(t->gids, key);
+    ipoib_table_prefetch(t->lids, lid_key(lid));
+    ipoib_table_prefetch(t->lids, ipoib_neigh_lid_key(lid,
+                                                      ipoib_addr_qpn(addr)));
 
     struct ipoib_neigh *neigh = ipoib_neigh_of_slot(t, slot);
     struct ipoib_neigh_fast *fast = ipoib_neigh_fast(t, slot);
@@ -491,13 +505,9 @@ create(struct ipoib_neigh_table *t, const struct ipoib_addr *addr,
 
     fast->gid = addr->gid;
     fast->qpn = qpn;
-    assign_mac(t, neigh);
-
-    uint64_t key = gid_key(t, ib_gid_guid(&addr->gid), qpn);
-    neigh->published = ipoib_table_lookup(t->gids, key) == IPOIB_SLOT_NONE;
-    if (neigh->published) {
-        ipoib_table_insert(t->gids, key, slot);
-    } else {
+    assign_mac(t, neigh, mac);
+    neigh->published = ipoib_table_insert_new(t->gids, key, slot) == slot;
+    if (!neigh->published) {
         COVERAGE_INC(ipoib_neigh_key_collision);
     }
     COVERAGE_INC(ipoib_neigh_new);
@@ -679,6 +689,8 @@ ipoib_neigh_learn(struct ipoib_neigh_table *t, const struct ipoib_addr *addr,
         ip_addr = NULL;
     }
     if (ip_addr) {
+        ipoib_table_prefetch(t->ips, ipoib_table_key_ip(ip_addr,
+                                                        t->key_basis));
         ip = find_ip(t, ip_addr);
         reborn = (ip && ip->neigh != neigh
                   && same_guid(&ip->neigh->addr, addr)
@@ -686,7 +698,7 @@ ipoib_neigh_learn(struct ipoib_neigh_table *t, const struct ipoib_addr *addr,
     }
 
     if (!neigh) {
-        neigh = create(t, addr, now);
+        neigh = create(t, addr, slid, now);
         if (!neigh) {
             return NULL;
         }

@@ -40,6 +40,7 @@ struct ipoib_slots {
     uint32_t end;               /* Slots from here on were never used. */
     struct stack retired;       /* Freed since the last lot. */
     struct stack spare;         /* To be used again. */
+    size_t n_away;              /* In 'waiting' and 'ripe'. */
 
     struct ovs_mutex mutex;
     struct stack waiting OVS_GUARDED;
@@ -138,6 +139,7 @@ post_retired(struct ipoib_slots *s)
     ovs_mutex_lock(&s->mutex);
     bool post = !s->is_waiting;
     if (post) {
+        s->n_away += s->retired.n;
         stack_take(&s->waiting, &s->retired);
         s->is_waiting = true;
     }
@@ -160,9 +162,10 @@ add_chunk(struct ipoib_slots *s, size_t chunk)
 static uint32_t
 find_free(struct ipoib_slots *s)
 {
-    if (!s->spare.n) {
+    if (!s->spare.n && s->n_away) {
         ovs_mutex_lock(&s->mutex);
         if (s->ripe.n) {
+            s->n_away -= s->ripe.n;
             stack_take(&s->spare, &s->ripe);
         }
         ovs_mutex_unlock(&s->mutex);

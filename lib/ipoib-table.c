@@ -299,6 +299,17 @@ grow(struct ipoib_table *t)
     ovsrcu_postpone(impl_destroy, old);
 }
 
+/* Inserts 'key', which is not there. */
+static void
+insert__(struct ipoib_table *t, uint64_t key, uint32_t slot)
+{
+    if (t->n >= impl_get_protected(t)->max) {
+        grow(t);
+    }
+    impl_insert(impl_get_protected(t), key, slot);
+    t->n++;
+}
+
 void
 ipoib_table_insert(struct ipoib_table *t, uint64_t key, uint32_t slot)
 {
@@ -313,12 +324,30 @@ ipoib_table_insert(struct ipoib_table *t, uint64_t key, uint32_t slot)
         return;
     }
 
-    if (t->n >= impl->max) {
-        grow(t);
-        impl = impl_get_protected(t);
+    insert__(t, key, slot);
+}
+
+uint32_t
+ipoib_table_insert_new(struct ipoib_table *t, uint64_t key, uint32_t slot)
+{
+    struct impl *impl = impl_get_protected(t);
+    uint32_t bucket;
+
+    ovs_assert(key);
+    int idx = impl_find(impl, key, &bucket);
+    if (idx >= 0) {
+        return get_slot(&impl->buckets[bucket], idx);
     }
-    impl_insert(impl, key, slot);
-    t->n++;
+    insert__(t, key, slot);
+    return slot;
+}
+
+void
+ipoib_table_prefetch(const struct ipoib_table *t, uint64_t key)
+{
+    const struct impl *impl = impl_get_protected(t);
+
+    OVS_PREFETCH_WRITE(&impl->buckets[home_of(impl, key)]);
 }
 
 uint32_t

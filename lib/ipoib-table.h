@@ -47,6 +47,11 @@ void ipoib_table_destroy(struct ipoib_table *);
  * replaces.  remove() returns the slot, or IPOIB_SLOT_NONE. */
 void ipoib_table_insert(struct ipoib_table *, uint64_t key, uint32_t slot);
 uint32_t ipoib_table_remove(struct ipoib_table *, uint64_t key);
+/* Inserts 'key' if it is not there.  Returns what is there then. */
+uint32_t ipoib_table_insert_new(struct ipoib_table *, uint64_t key,
+                                uint32_t slot);
+/* Says that 'key' will be looked up or inserted soon. */
+void ipoib_table_prefetch(const struct ipoib_table *, uint64_t key);
 size_t ipoib_table_count(const struct ipoib_table *);
 size_t ipoib_table_memory(const struct ipoib_table *); /* Bytes. */
 

@@ -26,11 +26,13 @@
 #define ipoib_table_create race_table_create
 #define ipoib_table_destroy race_table_destroy
 #define ipoib_table_insert race_table_insert
+#define ipoib_table_insert_new race_table_insert_new
 #define ipoib_table_key_128 race_table_key_128
 #define ipoib_table_key_ip race_table_key_ip
 #define ipoib_table_lookup race_table_lookup
 #define ipoib_table_lookup_batch race_table_lookup_batch
 #define ipoib_table_memory race_table_memory
+#define ipoib_table_prefetch race_table_prefetch
 #define ipoib_table_remove race_table_remove
 #include "ipoib-table.c"
 

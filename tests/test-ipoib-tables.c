@@ -39,7 +39,11 @@ check_table_basics(void)
     ipoib_table_insert(t, UINT64_MAX, 8);
     ovs_assert(ipoib_table_count(t) == 1);
     ovs_assert(ipoib_table_lookup(t, UINT64_MAX) == 8);
+    ovs_assert(ipoib_table_insert_new(t, UINT64_MAX, 9) == 8);
     ovs_assert(ipoib_table_remove(t, UINT64_MAX) == 8);
+    ovs_assert(ipoib_table_insert_new(t, UINT64_MAX, 9) == 9);
+    ovs_assert(ipoib_table_lookup(t, UINT64_MAX) == 9);
+    ovs_assert(ipoib_table_remove(t, UINT64_MAX) == 9);
     ovs_assert(ipoib_table_count(t) == 0);
 
     /* Keys that differ in few bits, in low ones and in high ones. */
@@ -683,6 +687,25 @@ check_hosts(void)
     ipoib_host_table_destroy(NULL);
 }
 
+/* The host that was heard least recently goes, not the one that is oldest. */
+static void
+check_host_lru(void)
+{
+    const uint64_t mac = UINT64_C(0x020000000001);
+    struct ipoib_host_table *t = ipoib_host_table_create(3, NULL, NULL);
+
+    for (int i = 0; i < 3; i++) {
+        learn_host(t, mac + i, 0, NULL, 1000 + i, IPOIB_HOST_NEW);
+    }
+    learn_host(t, mac, 0, NULL, 2000, 0);
+    learn_host(t, mac + 3, 0, NULL, 2000, IPOIB_HOST_NEW);
+    learn_host(t, mac, 0, NULL, 2000, 0);
+    learn_host(t, mac + 1, 0, NULL, 2000, IPOIB_HOST_NEW);
+    learn_host(t, mac + 3, 0, NULL, 2000, 0);
+    ovs_assert(ipoib_host_table_count(t) == 3);
+    ipoib_host_table_destroy(t);
+}
+
 static void
 test_ipoib_tables_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
 {
@@ -696,6 +719,7 @@ test_ipoib_tables_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
     check_neigh_limits();
     check_neigh_rounds();
     check_hosts();
+    check_host_lru();
 }
 
 OVSTEST_REGISTER("test-ipoib-tables", test_ipoib_tables_main);
