@@ -8,6 +8,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/ipoib-test-gateway.c \
 	tests/ipoib-test-gateway.h \
 	tests/ipoib-vectors.h \
+	tests/test-ipoib-bench.c \
 	tests/test-ipoib-compat.c \
 	tests/test-ipoib-datapath.c \
 	tests/test-ipoib-fabric-lib.c \
@@ -159,3 +160,9 @@ check-kernel: all
 	$(JUDGE) '$(srcdir)/tests/kernel/run'
 
 .PHONY: check-conformance check-kernel
+
+# Instructions a packet of the data path, by valgrind's callgrind.
+EXTRA_DIST += tests/ipoib-callgrind
+bench-instructions: tests/ipoib-ovstest
+	'$(srcdir)/tests/ipoib-callgrind' tests/ipoib-ovstest
+.PHONY: bench-instructions
