@@ -27,6 +27,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-tables.c \
 	tests/test-ipoib-tables.h \
 	tests/test-ipoib-tx.c \
+	tests/test-ipoib-verbs-hostile.c \
 	tests/test-ipoib-verbs-port.c \
 	tests/test-ipoib-verbs-queues.c \
 	tests/test-ipoib-verbs.c \

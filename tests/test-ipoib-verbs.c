@@ -623,5 +623,19 @@ test_attach_main(int argc, char *argv[])
     exit(n_failed ? EXIT_FAILURE : EXIT_SUCCESS);
 }
 
+/* test-ipoib-hostile SOCKET: a fabric that sends nonsense. */
+static void
+test_hostile_main(int argc, char *argv[])
+{
+    if (argc != 2) {
+        ovs_fatal(0, "usage: test-ipoib-hostile SOCKET");
+    }
+    alarm(60);
+    test_hostile(argv[1]);
+    printf("1..%d\n", n_checks);
+    exit(n_failed ? EXIT_FAILURE : EXIT_SUCCESS);
+}
+
 OVSTEST_REGISTER("test-ipoib-verbs", test_verbs);
+OVSTEST_REGISTER("test-ipoib-hostile", test_hostile_main);
 OVSTEST_REGISTER("test-ipoib-attach", test_attach_main);

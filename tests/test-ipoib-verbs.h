@@ -116,4 +116,7 @@ void test_model(void);
 void test_attach(struct dev *, const char *start_fabric,
                  const char *stop_fabric);
 
+/* test-ipoib-verbs-hostile.c */
+void test_hostile(const char *path);
+
 #endif /* test-ipoib-verbs.h */
