@@ -659,8 +659,10 @@ tx_learn_nd(struct ipoib_partition *part, const struct ipoib_nd_info *info,
     }
     if (info->type == ND_NEIGHBOR_ADVERT && own) {
         host = ipoib_control_learn_host(part, mac, &info->target, now);
-        ipoib_host_set_router(part->shared.hosts, host,
-                              info->na_flags & 0x80);
+        if (host) {
+            ipoib_host_set_router(part->shared.hosts, host,
+                                  info->na_flags & 0x80);
+        }
     } else if (info->type == ND_ROUTER_ADVERT) {
         ipoib_host_set_router(part->shared.hosts, host, true);
     } else if (info->type == ND_NEIGHBOR_SOLICIT
