@@ -371,6 +371,7 @@ rx_find_sender(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
         struct ipoib_msg msg;
 
         rx_msg_init(rx, wc, data, IPOIB_MSG_RX_HINT, &msg);
+        msg.src = ip_addr(data + IP_OFS, type, false);
         if (ipoib_msgq_push(rx->rxq->to_control, &msg)) {
             rx->wake = true;
         }
