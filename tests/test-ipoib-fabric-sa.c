@@ -469,6 +469,13 @@ tf_test_path(void)
                  sizeof want, 1, &records, &step);
     CHECK_EQ(n, 2 + 4);
     free(records);
+
+    /* From all to all, each pair once. */
+    want.numb_path = 1;
+    n = tf_table(a, IB_ATTR_PATH_RECORD, IB_PR_NUMB_PATH, &want, sizeof want,
+                 1, &records, &step);
+    CHECK_EQ(n, 3 * 3);
+    free(records);
     tf_close(a);
     tf_close(b);
 }
