@@ -64,7 +64,8 @@ struct ipoib_rxq_private {
     struct ipoib_rx_dest {
         uint64_t key;
         uint64_t mac;
-        uint32_t second;
+        uint64_t second;
+        uint64_t pad;
     } dests[IPOIB_RX_DESTS];
 
     struct ibv_recv_wr wr[IPOIB_RX_CHAIN];

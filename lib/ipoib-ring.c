@@ -18,6 +18,7 @@
 #include <errno.h>
 
 #include "dp-packet.h"
+#include "ipoib-pool-private.h"
 #include "ipoib-ring-private.h"
 #include "openvswitch/vlog.h"
 #include "ovs-rcu.h"
@@ -214,38 +215,55 @@ rxq_post(struct ipoib_rxq *rxq, size_t n)
     return n;
 }
 
+/* Prepares WRs 'i' to 'n' - 1 for buffers from the pool.  Returns how many WRs
+ * are ready then. */
+static size_t
+rxq_take_from_pool(struct ipoib_rxq *rxq, size_t i, size_t n)
+{
+    struct ipoib_rxq_private *priv = rxq->priv;
+    struct ipoib_pool *pool = rxq->pool;
+    void *frames[IPOIB_RX_CHAIN];
+
+    n = i + pool->ops->get(pool, frames, n - i);
+    for (void **frame = frames; i < n; i++, frame++) {
+        uint64_t id = ipoib_pool_frame_to_id(pool, *frame);
+
+        pool->tags[ipoib_pool_index(pool, id)] = priv->tag;
+        priv->wr[i].wr_id = priv->sge[i].addr = id;
+    }
+    return n;
+}
+
 int
 ipoib_rxq_refill(struct ipoib_rxq *rxq)
 {
     struct ipoib_rxq_private *priv = rxq->priv;
-    uint64_t ids[IPOIB_RX_CHAIN];
 
     while (rxq->n_posted < rxq->n_desc) {
         size_t want = MIN(rxq->n_desc - rxq->n_posted, IPOIB_RX_CHAIN);
-        size_t n = MIN(want, priv->n_spare);
-        size_t posted;
+        size_t n = 0, posted;
 
-        priv->n_spare -= n;
-        memcpy(ids, &priv->spare[priv->n_spare], n * sizeof *ids);
+        while (n < want && priv->n_spare) {
+            uint64_t id = priv->spare[--priv->n_spare];
+
+            priv->wr[n].wr_id = priv->sge[n].addr = id;
+            n++;
+        }
         if (n < want) {
-            n += ipoib_pool_get_ids(rxq->pool, priv->tag, &ids[n], want - n);
+            n = rxq_take_from_pool(rxq, n, want);
             priv->starved = n < want;
             if (!n) {
                 return ENOBUFS;
             }
         }
 
-        for (size_t i = 0; i < n; i++) {
-            priv->wr[i].wr_id = ids[i];
-            priv->sge[i].addr = ids[i];
-        }
         posted = rxq_post(rxq, n);
         rxq->n_posted += posted;
         if (OVS_UNLIKELY(posted < n)) {
             /* Tried again with the next refill. */
-            memcpy(&priv->spare[priv->n_spare], &ids[posted],
-                   (n - posted) * sizeof *ids);
-            priv->n_spare += n - posted;
+            while (posted < n) {
+                priv->spare[priv->n_spare++] = priv->wr[posted++].wr_id;
+            }
             return EIO;
         }
         if (n < want) {

@@ -581,11 +581,11 @@ rx_process(struct rx *rx, struct ibv_wc wc[], size_t n,
     char *const *base;
 
     n = rx_prepare(rx, wc, n, indexes, lids);
-    ipoib_neigh_by_lid(rx->shared->neighs, lids, n, slots);
+    ipoib_neigh_by_lid__(rx->shared->neighs, lids, n, slots);
     base = ipoib_neigh_base(rx->shared->neighs);
     for (size_t i = 0; i < n; i++) {
         neighs[i] = NULL;
-        if (OVS_LIKELY(slots[i] != IPOIB_SLOT_NONE)) {
+        if (OVS_LIKELY(!(slots[i] & IPOIB_NEIGH_NOT_FOUND))) {
             neighs[i] = ipoib_slots_fast_at(base, slots[i]);
             OVS_PREFETCH(neighs[i]);
         }
