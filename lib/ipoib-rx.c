@@ -661,7 +661,7 @@ rx_poll(struct ipoib_rxq *rxq, struct dp_packet_batch *batch)
         struct rx rx;
         bool up;
 
-        rxq->n_posted -= n;
+        rxq->n_posted -= MIN(n, rxq->n_posted);
         rx_init(&rx, rxq);
         atomic_read_relaxed(&rxq->shared->up, &up);
         if (OVS_LIKELY(up)) {
@@ -680,6 +680,7 @@ rx_poll(struct ipoib_rxq *rxq, struct dp_packet_batch *batch)
         return;
     }
 
+    ipoib_rxq_search_lost(rxq, n);
     if (rxq->n_desc - rxq->n_posted >= rxq->priv->chain) {
         ipoib_rxq_refill(rxq);
     }
