@@ -717,6 +717,7 @@ test_random(void)
         dp_packet_delete(kept[--n_kept]);
     }
     gw->hca->hold = false;
+    gw->hca->post_recv_limit = 0;
     ipoib_tx_reap(gw->txq);
     ipoib_rxq_refill(gw->rxq);
     ipoib_pool_get_stats(gw->pool, &stats);
@@ -798,6 +799,7 @@ test_ipoib_datapath_main(int argc, char *argv[])
 
     size_t n_run = 0;
 
+    random_set_seed(argc > 2 ? atoi(argv[2]) : 1);
     for (size_t i = 0; i < ARRAY_SIZE(tests); i++) {
         if (argc < 2 || !strcmp(argv[1], tests[i].name)) {
             tests[i].function();
