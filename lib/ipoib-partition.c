@@ -129,11 +129,13 @@ partition_update_state(struct ipoib_partition *part)
         if (up) {
             VLOG_INFO("%s: up, P_Key 0x%04x, LID %u, MTU %u", part->name,
                       part->pkey, part->port->attr.lid, mtu);
-        } else {
-            VLOG_INFO("%s: down: %s", part->name, reason);
         }
     }
-    if (up != was_up || mtu != old_mtu) {
+    if (reason && reason != part->reason) {
+        VLOG_INFO("%s: down: %s", part->name, reason);
+    }
+    if (reason != part->reason || mtu != old_mtu) {
+        part->reason = reason;
         partition_tell(part);
     }
 }

@@ -83,6 +83,7 @@ struct ipoib_partition {
     struct ipoib_rx_stats rx_stats;
     struct ipoib_tx_stats tx_stats;
 
+    const char *reason;         /* Why it is down, NULL if it is up. */
     int group_mtu;              /* IP packets that the broadcast group takes. */
     int mtu_limit;              /* 0, or what the user wants at most. */
     long long int next_age;     /* Next slice of aging. */

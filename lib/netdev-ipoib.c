@@ -505,7 +505,7 @@ netdev_ipoib_set_mtu(struct netdev *netdev_, int mtu)
         if (error) {
             VLOG_WARN("%s: MTU %d is more than the %d that the broadcast group "
                       "takes", netdev_get_name(netdev_), mtu,
-                      ipoib_dev_mtu(netdev->dev));
+                      netdev->dev->part->group_mtu);
         } else {
             netdev->requested_mtu = mtu;
         }
