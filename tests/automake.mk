@@ -70,6 +70,7 @@ EXTRA_DIST += \
 	tests/check-layers \
 	tests/check-ovs \
 	tests/in-sandbox \
+	tests/ping-gap.py \
 	tests/lsan.supp \
 	tests/verbs-control
 
