@@ -120,7 +120,7 @@ get_be16(const uint8_t *p)
     memcpy(&be, p, sizeof be);
     return ntohs(be);
 }
-
+
 /* ClassPortInfo. */
 
 #define CPI_CAP_UD_MULTICAST (1 << 9)
@@ -203,8 +203,8 @@ node_matches(const uint8_t *have, const uint8_t *want, uint64_t mask)
     return true;
 }
 
-/* Returns the ports that a request can concern, which the caller must free: all
- * of them, or, if 'by_lid', those of 'lid'. */
+/* Returns the ports that a request can concern: all of them, or, if 'by_lid',
+ * those of 'lid'.  The caller must free the array. */
 static struct fabric_port **
 candidates(const struct fabric *fabric, bool by_lid, uint16_t lid, size_t *n)
 {
@@ -321,7 +321,7 @@ fabric_sa_port_infos(struct fabric *fabric,
     free(ports);
     return 0;
 }
-
+
 /* PathRecord. */
 
 #define PR_SERVICE_ID ((1u << 0) | (1u << 1))
@@ -561,7 +561,7 @@ fabric_sa_paths(struct fabric *fabric, const struct fabric_sa_request *request,
     }
     return add_all_paths(fabric, request, &want, src, dst, max, records);
 }
-
+
 /* MCMemberRecord. */
 
 #define MCM_MTU_BOTH  (IB_MCM_MTU_SEL | IB_MCM_MTU)
