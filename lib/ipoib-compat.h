@@ -86,7 +86,7 @@ ipoib_pkt_needs_offload(const struct dp_packet *pkt)
     /* netdev_send() completes checksums. */
     return ipoib_pkt_is_tso(pkt);
 #else
-    uint32_t flags = *dp_packet_ol_flags_ptr(pkt);
+    uint64_t flags = *dp_packet_ol_flags_ptr(pkt); /* Wide with DPDK. */
 
     /* Releases that complete a checksum say so by marking it good. */
     return OVS_UNLIKELY(flags & (DP_PACKET_OL_TX_TCP_SEG

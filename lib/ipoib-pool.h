@@ -113,6 +113,7 @@ struct ipoib_pool_stats {
     size_t memory;              /* Bytes. */
     bool zero_copy;
 };
-void ipoib_pool_get_stats(const struct ipoib_pool *, struct ipoib_pool_stats *);
+void ipoib_pool_get_stats(const struct ipoib_pool *,
+                          struct ipoib_pool_stats *);
 
 #endif /* ipoib-pool.h */

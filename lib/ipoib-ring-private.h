@@ -50,7 +50,8 @@ ipoib_get_mac(const uint8_t *p)
 struct ipoib_rxq_private {
     /* Receiving thread only. */
     unsigned int chain;         /* Missing receives at which to refill. */
-    uint64_t *spare;            /* Buffers of this queue that are not posted: */
+    uint64_t *spare;            /* Buffers of this queue that are not
+                                 * posted: */
     unsigned int n_spare;       /* 'n_desc' and IPOIB_RX_CHAIN at most. */
     bool starved;               /* The pool was empty: copy packets, so that
                                  * their buffers stay here. */

@@ -247,8 +247,8 @@ tx_make_room(struct tx *tx)
     return true;
 }
 
-/* The part of tx_append() for what is not sent inline: what lies in memory that
- * the device can read is sent from there, and the queue keeps the packet
+/* The part of tx_append() for what is not sent inline.  What lies in memory
+ * that the device can read is sent from there, and the queue keeps the packet
  * ('*packetp' becomes NULL); the rest is copied. */
 static void
 tx_append_long(struct tx *tx, struct dp_packet **packetp, const uint8_t *data,
@@ -622,9 +622,9 @@ tx_classify(const struct dp_packet *packet, const uint8_t *eth,
 /* Stands for a neighbour where there is none: it has no path. */
 static struct ipoib_neigh_fast no_neigh;
 
-/* The packets that tx_slice() does not send itself: those that tx_classify() did
- * not take ('mac' is 0), and those to nobody ('slot' is IPOIB_SLOT_NONE), too
- * long, or without a path to neighbour 'slot'. */
+/* The packets that tx_slice() does not send itself: what tx_classify() did not
+ * take ('mac' is 0), to nobody ('slot' is IPOIB_SLOT_NONE), too long, or
+ * without a path to neighbour 'slot'. */
 static void
 tx_not_sent(struct tx *tx, struct dp_packet **packetp, uint64_t mac,
             uint32_t ip_len, uint32_t slot, const struct ibv_ah *ah)

@@ -42,7 +42,8 @@ struct null_send {
     uint64_t addr;
 };
 
-#define NULL_MAX 4096           /* Of each of the arrays below, a power of 2. */
+#define NULL_MAX 4096           /* Of each of the arrays below: a power of
+                                 * 2. */
 
 struct null_hca {
     struct ibv_context ctx;
