@@ -472,8 +472,8 @@ rx_deliver(struct rx *rx, uint64_t id, size_t index, uint8_t *data,
 }
 
 /* Translates the packet of 'wc'.  'neigh' is what was found for its sender's
- * (SLID, QPN), 'index' is that of its buffer.  Returns NULL if nothing is to be
- * delivered. */
+ * (SLID, QPN), 'index' is that of its buffer.  Returns NULL if nothing is to
+ * be delivered. */
 static inline ALWAYS_INLINE struct dp_packet *
 rx_one(struct rx *rx, const struct ibv_wc *wc, size_t index,
        struct ipoib_neigh_fast *neigh)
