@@ -1,5 +1,27 @@
-# To add a document: one line here.
+# To add a document: one line here, and one in Documentation/index.rst.
 EXTRA_DIST += \
+	CONTRIBUTING.rst \
+	README.md \
+	Documentation/index.rst \
+	Documentation/intro/install.rst \
+	Documentation/intro/quickstart.rst \
+	Documentation/topics/design.rst \
+	Documentation/topics/operations.rst \
+	Documentation/topics/soft-fabric.rst \
+	Documentation/topics/testing.rst \
+	$(MANUALS_RST)
+
+MANUALS_RST = \
+	Documentation/ref/ovs-ipoib.7.rst \
 	Documentation/ref/ovs-ipoib-fabric.8.rst \
-	Documentation/ref/ovs-ipoib-host.8.rst \
-	Documentation/topics/soft-fabric.rst
+	Documentation/ref/ovs-ipoib-host.8.rst
+
+# Manual pages, where rst2man is installed.
+if HAVE_RST2MAN
+MANUALS = $(MANUALS_RST:.rst=)
+nodist_man_MANS = $(MANUALS)
+CLEANFILES += $(MANUALS)
+$(MANUALS): %: %.rst
+	$(AM_V_GEN)$(MKDIR_P) Documentation/ref && \
+		$(RST2MAN) --halt=warning $< $@.tmp && mv $@.tmp $@
+endif

@@ -15,6 +15,7 @@
 #include <config.h>
 #include "ipoib-unixctl.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include "ipoib-compat.h"
 #include "ipoib-dev.h"
@@ -88,6 +89,17 @@ add_ip(struct json *array, const struct in6_addr *ip)
     ipv6_format_mapped(ip, &s);
     json_array_add(array, json_string_create(ds_cstr(&s)));
     ds_destroy(&s);
+}
+
+/* What came of the last request to the subnet administrator: an errno value
+ * if there was no answer or a useless one, else a status. */
+static void
+put_sa_status(struct json *json, int error, uint16_t status)
+{
+    json_object_put_string(json, "sa-status",
+                           error == ETIMEDOUT ? "no answer"
+                           : error ? ovs_strerror(error)
+                           : ib_sa_status_to_string(status));
 }
 
 /* Seconds since 'when', a time_msec(). */
@@ -395,11 +407,10 @@ path_add_row(const struct ipoib_path *path, void *aux_)
     put_int(json, "lid", path->ah ? path->dlid : 0);
     put_int(json, "sl", path->sl);
     put_int(json, "mtu", ib_mtu_bytes(path->mtu));
-    put_int(json, "rate", ibv_rate_to_mbps(path->rate));
+    put_int(json, "rate", MAX(ibv_rate_to_mbps(path->rate), 0));
     put_int(json, "neighbours", path->n_users);
     json_object_put(json, "stale", json_boolean_create(path->stale));
-    json_object_put_string(json, "sa-status",
-                           ib_sa_status_to_string(path->last_status));
+    put_sa_status(json, path->last_error, path->last_status);
     json_array_add(aux->rows, json);
 }
 
@@ -443,10 +454,7 @@ mcast_add_row(const struct ipoib_mcast_group *group, void *aux_)
     put_int(json, "sl", group->sl);
     json_object_put(json, "attached", json_boolean_create(group->attached));
     put_int(json, "waiting", group->n_wait);
-    json_object_put_string(json, "sa-status",
-                           group->last_error
-                           ? ovs_strerror(group->last_error)
-                           : ib_sa_status_to_string(group->last_status));
+    put_sa_status(json, group->last_error, group->last_status);
     json_array_add(aux->rows, json);
 }
 

@@ -100,6 +100,17 @@ AC_DEFUN([IPOIB_CHECK_PROGRAMS],
    AC_CHECK_PROGS([AUTOM4TE], [autom4te],
                   [\${SHELL} '$ac_aux_dir/missing' autom4te])])
 
+dnl IPOIB_CHECK_RST2MAN
+dnl
+dnl Manual pages are made where docutils are installed.
+AC_DEFUN([IPOIB_CHECK_RST2MAN],
+  [AC_ARG_VAR([RST2MAN], [path of rst2man, which makes the manual pages])
+   AC_PATH_PROGS([RST2MAN], [rst2man rst2man.py])
+   AS_IF([test -z "$RST2MAN"],
+     [AC_MSG_NOTICE([no manual pages without rst2man.  dnl
+On Debian: apt-get install python3-docutils])])
+   AM_CONDITIONAL([HAVE_RST2MAN], [test -n "$RST2MAN"])])
+
 dnl IPOIB_CHECK_VERBS
 AC_DEFUN([IPOIB_CHECK_VERBS],
   [AC_CHECK_HEADER([infiniband/verbs.h], [],

@@ -48,6 +48,7 @@ tests/ovstest-main.c: Makefile
 TESTSUITE_AT = \
 	tests/testsuite.at \
 	tests/ipoib-datapath.at \
+	tests/ipoib-docs.at \
 	tests/ipoib-fabric.at \
 	tests/ipoib-macros.at \
 	tests/ipoib-sa.at \
@@ -59,6 +60,7 @@ TESTSUITE_AT = \
 SYSTEM_TESTSUITE_AT = \
 	tests/system-testsuite.at \
 	tests/ipoib-macros.at \
+	tests/system-ipoib-docs.at \
 	tests/system-ipoib-gateway.at \
 	tests/system-ipoib-host.at \
 	tests/system-ipoib-macros.at \
@@ -67,11 +69,13 @@ SYSTEM_TESTSUITE_AT = \
 EXTRA_DIST += \
 	$(TESTSUITE_AT) \
 	$(SYSTEM_TESTSUITE_AT) \
+	tests/check-docs \
 	tests/check-layers \
 	tests/check-ovs \
 	tests/in-sandbox \
 	tests/ping-gap.py \
 	tests/lsan.supp \
+	tests/run-document \
 	tests/verbs-control
 
 TESTSUITE = tests/testsuite
