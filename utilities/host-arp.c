@@ -18,6 +18,7 @@
 #include <netinet/icmp6.h>
 #include <string.h>
 
+#include "csum.h"
 #include "dp-packet.h"
 #include "openvswitch/vlog.h"
 #include "packets.h"
@@ -79,6 +80,30 @@ report_conflict(struct host_station *s, const struct in6_addr *ip,
     ds_destroy(&ds);
 }
 
+/* Makes 'packet', a neighbour solicitation to the solicited-node group of
+ * 'target', one to 'target' itself. */
+static void
+solicitation_to_unicast(struct dp_packet *packet,
+                        const struct in6_addr *target)
+{
+    uint8_t *ip = (uint8_t *) dp_packet_data(packet) + IPOIB_HEADER_LEN;
+    uint8_t *dst = ip + offsetof(struct ovs_16aligned_ip6_hdr, ip6_dst);
+    uint8_t *csum = ip + IPV6_HEADER_LEN + offsetof(struct icmp6_header,
+                                                    icmp6_cksum);
+    ovs_16aligned_be32 old[4], new[4];
+    ovs_be16 sum;
+
+    memcpy(old, dst, sizeof old);
+    memcpy(new, target, sizeof new);
+    memcpy(dst, target, sizeof *target);
+    memcpy(&sum, csum, sizeof sum);
+    for (int i = 0; i < 4; i++) {
+        sum = recalc_csum32(sum, get_16aligned_be32(&old[i]),
+                            get_16aligned_be32(&new[i]));
+    }
+    memcpy(csum, &sum, sizeof sum);
+}
+
 /* Asks for 'neigh'. */
 static void
 solicit(void *s_, const struct host_neigh *neigh, bool unicast)
@@ -107,6 +132,9 @@ solicit(void *s_, const struct host_neigh *neigh, bool unicast)
         struct in6_addr group = ipoib_solicited_node(&neigh->ip);
 
         packet = ipoib_compose_ns_ib(&own->ip.addr, &neigh->ip, &addr);
+        if (unicast) {
+            solicitation_to_unicast(packet, &neigh->ip);
+        }
         mgid = ipv6_mgid(s, &group);
     }
     if (unicast) {
