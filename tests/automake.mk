@@ -17,6 +17,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-fabric.h \
 	tests/test-ipoib-fake.c \
 	tests/test-ipoib-fake.h \
+	tests/test-ipoib-host-neigh.c \
 	tests/test-ipoib-mcast.c \
 	tests/test-ipoib-packet.c \
 	tests/test-ipoib-path.c \
@@ -32,7 +33,9 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-verbs-queues.c \
 	tests/test-ipoib-verbs.c \
 	tests/test-ipoib-verbs.h \
-	tests/test-ipoib-wire.c
+	tests/test-ipoib-wire.c \
+	utilities/host-neigh.c \
+	utilities/host-neigh.h
 tests_ipoib_ovstest_CPPFLAGS = $(AM_CPPFLAGS) -I$(OVS_SRC)/tests
 tests_ipoib_ovstest_LDFLAGS = $(AM_LDFLAGS) $(OVS_DPDK_LDFLAGS)
 tests_ipoib_ovstest_LDADD = $(IPOIB_LDADD)
