@@ -158,6 +158,7 @@ clean-tests:
 JUDGE = TOP_BUILDDIR='$(abs_top_builddir)' OVS_BUILD='$(OVS_BUILD)' \
 	OVS_SRC='$(OVS_SRC)'
 EXTRA_DIST += \
+	tests/crowd.py \
 	tests/lab-lib.sh \
 	tests/conformance/judge.py \
 	tests/conformance/known-failures \
