@@ -1141,6 +1141,19 @@ ipoib_mcast_leave_all(struct ipoib_mcast *mcast)
 }
 
 void
+ipoib_mcast_detach_all(struct ipoib_mcast *mcast)
+{
+    struct ipoib_mcast_group *group;
+
+    HMAP_FOR_EACH (group, node, &mcast->groups) {
+        if (group->attached) {
+            mcast_detach(group);
+            mcast_enqueue(group);
+        }
+    }
+}
+
+void
 ipoib_mcast_for_each(const struct ipoib_mcast *mcast,
                      void (*cb)(const struct ipoib_mcast_group *, void *aux),
                      void *aux)

@@ -157,6 +157,10 @@ void ipoib_mcast_rejoin_all(struct ipoib_mcast *);
  * the next ipoib_mcast_set_params(). */
 void ipoib_mcast_leave_all(struct ipoib_mcast *);
 
+/* The queue pair is about to go: detaches it from all groups.  The next
+ * ipoib_mcast_run() attaches its successor. */
+void ipoib_mcast_detach_all(struct ipoib_mcast *);
+
 /* Call it after ipoib_sa_run(). */
 void ipoib_mcast_run(struct ipoib_mcast *, long long int now);
 void ipoib_mcast_wait(struct ipoib_mcast *);

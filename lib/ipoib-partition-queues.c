@@ -78,6 +78,8 @@ partition_destroy_rxqs(struct ipoib_partition *part)
 
     ipoib_host_walk(part->shared.hosts, &pos, SIZE_MAX, host_withdraw, part);
     ipoib_hostqps_configure(part->hostqps, NULL, 0, &part->ud, 0);
+    /* The kernel does not destroy a QP that is attached. */
+    ipoib_mcast_detach_all(part->shared.mcast);
     while (part->n_rxq) {
         struct ipoib_rxq *rxq = part->rxqs[--part->n_rxq];
 
@@ -162,16 +164,6 @@ ipoib_partition_group_detach(void *part_, const struct ib_gid *mgid,
            : 0;
 }
 
-/* Attaches the base QP, which is new, to the groups that the one before was
- * attached to. */
-static void
-group_reattach(const struct ipoib_mcast_group *group, void *part)
-{
-    if (group->attached) {
-        ipoib_partition_group_attach(part, &group->mgid, group->mlid);
-    }
-}
-
 static void
 host_assign(struct ipoib_host *host, void *part_)
 {
@@ -201,7 +193,6 @@ partition_configure_rx(struct ipoib_partition *part,
     }
     ipoib_hostqps_configure(part->hostqps, part->rxqs, part->n_rxq, &part->ud,
                             config->max_host_qps);
-    ipoib_mcast_for_each(part->shared.mcast, group_reattach, part);
     ipoib_host_walk(part->shared.hosts, &pos, SIZE_MAX, host_assign, part);
     return 0;
 }

@@ -347,7 +347,12 @@ soft_destroy_qp(struct ibv_qp *qp_)
     struct soft_qp *qp = soft_qp_cast(qp_);
 
     ovs_mutex_lock(&hca->mutex);
-    soft_mcast_detach_all(hca, qp);
+    if (hca->closing) {
+        soft_mcast_detach_all(hca, qp);
+    } else if (qp->n_attached) {
+        ovs_mutex_unlock(&hca->mutex);
+        return EBUSY;           /* As the kernel. */
+    }
     cmap_remove(&hca->qps, &qp->cmap_node, hash_int(qp_->qp_num, 0));
     ovs_list_remove(&qp->node);
     soft_model_update_cq(hca, soft_cq_cast(qp_->recv_cq));

@@ -489,6 +489,7 @@ test_mcast(void)
           && (A == B || member(&sa_b, &g1, IB_JOIN_FULL, IB_METHOD_DELETE)),
           "all leave");
 #undef SEND
+    check(A->v->destroy_qp(a1.qp) == EBUSY, "an attached QP stays");
     A->v->detach_mcast(a1.qp, &g2, l2);
     A->v->detach_mcast(a2.qp, &g1, l1);
     B->v->detach_mcast(b1.qp, &g1, l1);
