@@ -68,6 +68,7 @@ struct ipoib_host {
     /* For the owner of the table; 0 and empty in a new host. */
     void *qp;                   /* Its queue pair. */
     unsigned int rxq;           /* Receive queue of the QP. */
+    bool announcing;            /* Waits to be announced. */
     struct ovs_list wait;       /* Packets that wait for the QP. */
     size_t n_wait;
 };

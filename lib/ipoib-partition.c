@@ -32,19 +32,18 @@ VLOG_DEFINE_THIS_MODULE(ipoib_partition);
 #define AGE_BUDGET 4096
 #define AGE_INTERVAL 1000
 
-/* Announcements: so many at once, so often, in ms. */
+/* Announcements: about so many addresses at once, so often, in ms. */
 #define ANNOUNCE_BURST 32
 #define ANNOUNCE_INTERVAL 20
 
 /* Slots of the control thread's send queue. */
 #define CTLQ_SLOTS 1024
 
-/* An address of a host that is to be announced. */
+/* A host whose addresses are to be announced; it may be gone by then. */
 struct ipoib_announcement {
     struct ovs_list node;       /* In ipoib_partition 'announce'. */
     struct eth_addr mac;
     uint16_t vlan;
-    struct in6_addr ip;
 };
 
 static struct ipoib_partition *
@@ -209,16 +208,14 @@ static const struct ipoib_snoop_ops snoop_ops = {
 
 void
 ipoib_partition_announce(struct ipoib_partition *part,
-                         const struct ipoib_host *host)
+                         struct ipoib_host *host)
 {
-    struct ipoib_host_ip *hip;
-
-    LIST_FOR_EACH (hip, node, &host->ips) {
+    if (host->n_ips && !host->announcing) {
         struct ipoib_announcement *a = xmalloc(sizeof *a);
 
+        host->announcing = true;
         a->mac = host->mac;
         a->vlan = host->vlan;
-        a->ip = hip->ip;
         ovs_list_push_back(&part->announce, &a->node);
     }
 }
@@ -232,37 +229,43 @@ announce_host(struct ipoib_host *host, void *part)
 static void
 partition_announce_all(struct ipoib_partition *part)
 {
-    struct ipoib_announcement *a;
     size_t pos = 0;
 
-    LIST_FOR_EACH_POP (a, node, &part->announce) {
-        free(a);
-    }
     ipoib_host_walk(part->shared.hosts, &pos, SIZE_MAX, announce_host, part);
+}
+
+/* Announces all addresses of a host.  Returns how many there are. */
+static size_t
+partition_announce_now(struct ipoib_partition *part, struct ipoib_host *host)
+{
+    struct ipoib_host_ip *hip;
+
+    host->announcing = false;
+    LIST_FOR_EACH (hip, node, &host->ips) {
+        ipoib_control_announce_host(part, host, &hip->ip);
+    }
+    return host->n_ips;
 }
 
 static void
 partition_run_announcements(struct ipoib_partition *part, long long int now)
 {
+    size_t n = 0;
     bool up;
 
     atomic_read_relaxed(&part->shared.up, &up);
     if (!up || now < part->next_announce) {
         return;
     }
-    for (int i = 0; i < ANNOUNCE_BURST; i++) {
-        struct ipoib_announcement *a;
-        struct ipoib_host *host;
+    while (n < ANNOUNCE_BURST && !ovs_list_is_empty(&part->announce)) {
+        struct ipoib_announcement *a
+            = CONTAINER_OF(ovs_list_pop_front(&part->announce),
+                           struct ipoib_announcement, node);
+        struct ipoib_host *host = ipoib_host_find(part->shared.hosts, a->mac,
+                                                  a->vlan);
 
-        if (ovs_list_is_empty(&part->announce)) {
-            break;
-        }
-        a = CONTAINER_OF(ovs_list_pop_front(&part->announce),
-                         struct ipoib_announcement, node);
-        host = ipoib_host_find_ip(part->shared.hosts, &a->ip);
-        if (host && eth_addr_equals(host->mac, a->mac)
-            && host->vlan == a->vlan) {
-            ipoib_control_announce_host(part, host, &a->ip);
+        if (host && host->announcing) {
+            n += partition_announce_now(part, host);
         }
         free(a);
     }

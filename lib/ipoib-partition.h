@@ -141,7 +141,6 @@ ipoib_partition_neigh_path(const struct ipoib_neigh *neigh);
 void ipoib_partition_deliver(struct ipoib_partition *, unsigned int rxq,
                              struct dp_packet *frame);
 /* Announces the addresses of 'host' on the fabric, soon. */
-void ipoib_partition_announce(struct ipoib_partition *,
-                              const struct ipoib_host *host);
+void ipoib_partition_announce(struct ipoib_partition *, struct ipoib_host *);
 
 #endif /* ipoib-partition.h */

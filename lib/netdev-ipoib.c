@@ -623,8 +623,8 @@ netdev_ipoib_get_status(const struct netdev *netdev_, struct smap *smap)
 
 /* Statistics. */
 
-/* Adds up the counters of 'stats' that are drops: each but those before the
- * first drop. */
+/* Adds up the counters of 'stats' that are drops, but for those that are
+ * errors. */
 static uint64_t
 rx_dropped(const struct ipoib_rx_stats *stats)
 {
