@@ -16,7 +16,6 @@
 #include "ipoib-control.h"
 
 #include "dp-packet.h"
-#include "openvswitch/token-bucket.h"
 #include "ovs-atomic.h"
 #include "timeval.h"
 #include "util.h"
@@ -24,9 +23,6 @@
 /* With options:proxy=reply, what was confirmed within this time, in ms, is
  * answered for. */
 #define PROXY_FRESH 60000
-
-/* Probes for senders that nobody knows: so many a second. */
-#define PROBE_RATE 100
 
 static const struct eth_addr eth_addr_null;
 
@@ -458,15 +454,13 @@ rx_ip(struct ipoib_partition *part, struct ipoib_msg *msg)
 static void
 rx_hint(struct ipoib_partition *part, const struct ipoib_msg *msg)
 {
-    static struct token_bucket probes = TOKEN_BUCKET_INIT(PROBE_RATE,
-                                                          PROBE_RATE);
     struct ipoib_host *host = ipoib_partition_host_of_qpn(part, msg->dqpn);
     bool v4 = IN6_IS_ADDR_V4MAPPED(&msg->src);
     struct ipoib_host_ip *hip;
 
     if (!host || !ipoib_ip_is_station(&msg->src)
         || ipoib_neigh_find_ip(part->shared.neighs, &msg->src)
-        || !token_bucket_withdraw(&probes, 1)) {
+        || !token_bucket_withdraw(&part->probes, 1)) {
         return;
     }
     LIST_FOR_EACH (hip, node, &host->ips) {

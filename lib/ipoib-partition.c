@@ -36,6 +36,9 @@ VLOG_DEFINE_THIS_MODULE(ipoib_partition);
 #define ANNOUNCE_BURST 32
 #define ANNOUNCE_INTERVAL 20
 
+/* Probes for senders that nobody knows: so many a second. */
+#define PROBE_RATE 100
+
 /* Slots of the control thread's send queue. */
 #define CTLQ_SLOTS 1024
 
@@ -562,6 +565,7 @@ ipoib_partition_create(struct ipoib_hca_port *port, uint16_t pkey,
     };
     part->group_mtu = IPOIB_MTU_DEFAULT;
     ovs_list_init(&part->announce);
+    token_bucket_init(&part->probes, PROBE_RATE, PROBE_RATE);
     part->ctlq = ipoib_ctlq_create(hca->verbs, hca->ctx, hca->pd, CTLQ_SLOTS,
                                    ib_mtu_bytes(port->attr.max_mtu));
     if (!part->ctlq) {

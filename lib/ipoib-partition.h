@@ -30,6 +30,7 @@
 #include "ipoib-path.h"
 #include "ipoib-ring.h"
 #include "ipoib-snoop.h"
+#include "openvswitch/token-bucket.h"
 
 /* Packets that wait, as in Linux's driver. */
 #define IPOIB_MAX_WAIT_NEIGH 3
@@ -89,6 +90,7 @@ struct ipoib_partition {
     long long int next_age;     /* Next slice of aging. */
     struct ovs_list announce;   /* Of struct ipoib_announcement. */
     long long int next_announce;
+    struct token_bucket probes; /* For senders that nobody knows. */
     bool remember;              /* Hosts or neighbours have changed. */
     bool removing;              /* Being destroyed: tell nobody. */
 };
