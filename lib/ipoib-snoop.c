@@ -16,17 +16,24 @@
 #include "ipoib-snoop.h"
 
 #include <netinet/icmp6.h>
+#include "coverage.h"
 #include "csum.h"
 #include "hash.h"
 #include "openvswitch/hmap.h"
 #include "openvswitch/list.h"
 #include "openvswitch/poll-loop.h"
+#include "random.h"
 #include "timeval.h"
 #include "unaligned.h"
 #include "util.h"
 
-/* Groups that are kept track of at most. */
+COVERAGE_DEFINE(ipoib_snoop_too_many);
+
+/* What is kept track of at most: groups, groups of one host, and members of
+ * all groups together. */
 #define MAX_GROUPS 16384
+#define MAX_HOST_GROUPS 512
+#define MAX_MEMBERS (16 * MAX_GROUPS)
 
 struct snoop_group {
     struct hmap_node node;      /* In ipoib_snoop 'groups'. */
@@ -36,7 +43,9 @@ struct snoop_group {
 };
 
 struct snoop_member {
-    struct ovs_list node;
+    struct ovs_list node;       /* In 'group->members'. */
+    struct hmap_node by_mac;    /* In ipoib_snoop 'members'. */
+    struct snoop_group *group;
     struct eth_addr mac;
 };
 
@@ -44,6 +53,8 @@ struct ipoib_snoop {
     const struct ipoib_snoop_ops *ops;
     void *aux;
     struct hmap groups;
+    struct hmap members;        /* Of all groups. */
+    uint32_t basis;             /* Of hashes of MACs. */
     long long int next_expiry;  /* LLONG_MAX: none. */
 };
 
@@ -55,10 +66,20 @@ ipoib_snoop_create(const struct ipoib_snoop_ops *ops, void *aux)
     *snoop = (struct ipoib_snoop) {
         .ops = ops,
         .aux = aux,
+        .basis = random_uint32(),
         .next_expiry = LLONG_MAX,
     };
     hmap_init(&snoop->groups);
+    hmap_init(&snoop->members);
     return snoop;
+}
+
+static void
+member_free(struct ipoib_snoop *snoop, struct snoop_member *member)
+{
+    ovs_list_remove(&member->node);
+    hmap_remove(&snoop->members, &member->by_mac);
+    free(member);
 }
 
 static void
@@ -66,8 +87,8 @@ group_free(struct ipoib_snoop *snoop, struct snoop_group *group)
 {
     struct snoop_member *member;
 
-    LIST_FOR_EACH_POP (member, node, &group->members) {
-        free(member);
+    LIST_FOR_EACH_SAFE (member, node, &group->members) {
+        member_free(snoop, member);
     }
     hmap_remove(&snoop->groups, &group->node);
     free(group);
@@ -83,6 +104,7 @@ ipoib_snoop_destroy(struct ipoib_snoop *snoop)
             group_free(snoop, group);
         }
         hmap_destroy(&snoop->groups);
+        hmap_destroy(&snoop->members);
         free(snoop);
     }
 }
@@ -101,17 +123,54 @@ group_find(const struct ipoib_snoop *snoop, const struct in6_addr *ip)
     return NULL;
 }
 
+static uint32_t
+mac_hash(const struct ipoib_snoop *snoop, struct eth_addr mac)
+{
+    return hash_mac(mac, 0, snoop->basis);
+}
+
+/* The host 'mac' as a member of 'group', or of any group if that is NULL. */
 static struct snoop_member *
-member_find(const struct snoop_group *group, struct eth_addr mac)
+member_find(const struct ipoib_snoop *snoop, const struct snoop_group *group,
+            struct eth_addr mac)
 {
     struct snoop_member *member;
 
-    LIST_FOR_EACH (member, node, &group->members) {
-        if (eth_addr_equals(member->mac, mac)) {
+    HMAP_FOR_EACH_WITH_HASH (member, by_mac, mac_hash(snoop, mac),
+                             &snoop->members) {
+        if (eth_addr_equals(member->mac, mac)
+            && (!group || member->group == group)) {
             return member;
         }
     }
     return NULL;
+}
+
+/* True if the host 'mac' may be in one more group. */
+static bool
+host_has_room(const struct ipoib_snoop *snoop, struct eth_addr mac)
+{
+    struct snoop_member *member;
+    size_t n = 0;
+
+    HMAP_FOR_EACH_WITH_HASH (member, by_mac, mac_hash(snoop, mac),
+                             &snoop->members) {
+        n += eth_addr_equals(member->mac, mac);
+    }
+    return n < MAX_HOST_GROUPS && hmap_count(&snoop->members) < MAX_MEMBERS;
+}
+
+/* Adds the host 'mac', which is not there, to 'group'. */
+static void
+member_add(struct ipoib_snoop *snoop, struct snoop_group *group,
+           struct eth_addr mac)
+{
+    struct snoop_member *member = xmalloc(sizeof *member);
+
+    member->group = group;
+    member->mac = mac;
+    ovs_list_push_back(&group->members, &member->node);
+    hmap_insert(&snoop->members, &member->by_mac, mac_hash(snoop, mac));
 }
 
 void
@@ -121,40 +180,38 @@ ipoib_snoop_report(struct ipoib_snoop *snoop, const struct in6_addr *ip,
     struct snoop_group *group = group_find(snoop, ip);
     bool is_new = !group;
 
+    if (group && member_find(snoop, group, mac)) {
+        return;
+    }
+    if (!host_has_room(snoop, mac)
+        || (is_new && hmap_count(&snoop->groups) >= MAX_GROUPS)) {
+        COVERAGE_INC(ipoib_snoop_too_many);
+        return;
+    }
     if (is_new) {
-        if (hmap_count(&snoop->groups) >= MAX_GROUPS) {
-            return;
-        }
         group = xzalloc(sizeof *group);
         group->ip = *ip;
         ovs_list_init(&group->members);
         hmap_insert(&snoop->groups, &group->node,
                     hash_bytes(ip, sizeof *ip, 0));
     }
-    if (!member_find(group, mac)) {
-        struct snoop_member *member = xmalloc(sizeof *member);
-
-        member->mac = mac;
-        ovs_list_push_back(&group->members, &member->node);
-    }
+    member_add(snoop, group, mac);
     if (is_new) {
         snoop->ops->joined(snoop->aux, ip);
     }
 }
 
+/* Takes 'member' out of its group. */
 static void
-group_remove_member(struct ipoib_snoop *snoop, struct snoop_group *group,
-                    struct eth_addr mac, long long int now)
+member_remove(struct ipoib_snoop *snoop, struct snoop_member *member,
+              long long int now)
 {
-    struct snoop_member *member = member_find(group, mac);
+    struct snoop_group *group = member->group;
 
-    if (member) {
-        ovs_list_remove(&member->node);
-        free(member);
-        if (ovs_list_is_empty(&group->members)) {
-            group->expires = now + IPOIB_SNOOP_LAST_MEMBER;
-            snoop->next_expiry = MIN(snoop->next_expiry, group->expires);
-        }
+    member_free(snoop, member);
+    if (ovs_list_is_empty(&group->members)) {
+        group->expires = now + IPOIB_SNOOP_LAST_MEMBER;
+        snoop->next_expiry = MIN(snoop->next_expiry, group->expires);
     }
 }
 
@@ -163,9 +220,11 @@ ipoib_snoop_leave(struct ipoib_snoop *snoop, const struct in6_addr *ip,
                   struct eth_addr mac, long long int now)
 {
     struct snoop_group *group = group_find(snoop, ip);
+    struct snoop_member *member = group ? member_find(snoop, group, mac)
+                                        : NULL;
 
-    if (group) {
-        group_remove_member(snoop, group, mac, now);
+    if (member) {
+        member_remove(snoop, member, now);
     }
 }
 
@@ -173,10 +232,10 @@ void
 ipoib_snoop_host_gone(struct ipoib_snoop *snoop, struct eth_addr mac,
                       long long int now)
 {
-    struct snoop_group *group;
+    struct snoop_member *member;
 
-    HMAP_FOR_EACH (group, node, &snoop->groups) {
-        group_remove_member(snoop, group, mac, now);
+    while ((member = member_find(snoop, NULL, mac))) {
+        member_remove(snoop, member, now);
     }
 }
 

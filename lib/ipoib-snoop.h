@@ -41,7 +41,8 @@ struct ipoib_snoop *ipoib_snoop_create(const struct ipoib_snoop_ops *,
 /* Without calling 'left'. */
 void ipoib_snoop_destroy(struct ipoib_snoop *);
 
-/* Host 'mac' listens to 'group', or does no more. */
+/* Host 'mac' listens to 'group', or does no more.  Beyond 512 groups of one
+ * host, and 16384 of all, reports are not heeded. */
 void ipoib_snoop_report(struct ipoib_snoop *, const struct in6_addr *group,
                         struct eth_addr mac);
 void ipoib_snoop_leave(struct ipoib_snoop *, const struct in6_addr *group,

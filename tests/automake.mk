@@ -22,6 +22,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-packet.c \
 	tests/test-ipoib-path.c \
 	tests/test-ipoib-sa.c \
+	tests/test-ipoib-snoop.c \
 	tests/test-ipoib-subnet.c \
 	tests/test-ipoib-tables-load.c \
 	tests/test-ipoib-tables-race.c \
