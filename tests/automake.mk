@@ -65,6 +65,7 @@ SYSTEM_TESTSUITE_AT = \
 	tests/system-testsuite.at \
 	tests/ipoib-macros.at \
 	tests/system-ipoib-docs.at \
+	tests/system-ipoib-events.at \
 	tests/system-ipoib-gateway.at \
 	tests/system-ipoib-host.at \
 	tests/system-ipoib-macros.at \
