@@ -77,7 +77,6 @@ EXTRA_DIST += \
 	tests/check-docs \
 	tests/check-layers \
 	tests/check-ovs \
-	tests/crowd.py \
 	tests/in-sandbox \
 	tests/ping-gap.py \
 	tests/lsan.supp \
