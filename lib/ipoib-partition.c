@@ -32,6 +32,11 @@ VLOG_DEFINE_THIS_MODULE(ipoib_partition);
 #define AGE_BUDGET 4096
 #define AGE_INTERVAL 1000
 
+/* Queries for the groups of hosts when the port has come up: so many, and the
+ * time between them, in ms. */
+#define N_QUERIES 3
+#define QUERY_INTERVAL 4000
+
 /* Announcements: about so many addresses at once, so often, in ms. */
 #define ANNOUNCE_BURST 32
 #define ANNOUNCE_INTERVAL 20
@@ -129,6 +134,7 @@ partition_update_state(struct ipoib_partition *part)
     atomic_store_relaxed(&part->shared.up, up);
     if (up != was_up) {
         if (up) {
+            part->n_queries = N_QUERIES;
             VLOG_INFO("%s: up, P_Key 0x%04x, LID %u, MTU %u", part->name,
                       part->pkey, part->port->attr.lid, mtu);
         }
@@ -428,6 +434,22 @@ partition_run_aging(struct ipoib_partition *part, long long int now)
     }
 }
 
+/* Hosts that were on the bridge before the port came up have told of their
+ * groups when nobody listened, and so of their solicited-node groups: without
+ * asking them they could not be reached by IPv6 until they speak. */
+static void
+partition_run_queries(struct ipoib_partition *part, long long int now)
+{
+    if (part->n_queries && now >= part->next_query) {
+        struct eth_addr mac = part->shared.mac;
+
+        part->n_queries--;
+        part->next_query = now + QUERY_INTERVAL;
+        ipoib_partition_deliver(part, 0, ipoib_snoop_compose_igmp_query(mac));
+        ipoib_partition_deliver(part, 0, ipoib_snoop_compose_mld_query(mac));
+    }
+}
+
 static bool
 partition_run(struct ipoib_hca_client *client, long long int now)
 {
@@ -443,6 +465,7 @@ partition_run(struct ipoib_hca_client *client, long long int now)
     ipoib_hostqps_run(part->hostqps, now);
     partition_run_aging(part, now);
     partition_run_announcements(part, now);
+    partition_run_queries(part, now);
     return more;
 }
 
@@ -459,6 +482,9 @@ partition_wait(struct ipoib_hca_client *client)
     poll_timer_wait_until(part->next_age);
     if (!ovs_list_is_empty(&part->announce)) {
         poll_timer_wait_until(part->next_announce);
+    }
+    if (part->n_queries) {
+        poll_timer_wait_until(part->next_query);
     }
 }
 

@@ -91,6 +91,8 @@ struct ipoib_partition {
     struct ovs_list announce;   /* Of struct ipoib_announcement. */
     long long int next_announce;
     struct token_bucket probes; /* For senders that nobody knows. */
+    unsigned int n_queries;     /* IGMP and MLD queries still to be sent. */
+    long long int next_query;
     bool remember;              /* Hosts or neighbours have changed. */
     bool removing;              /* Being destroyed: tell nobody. */
 };

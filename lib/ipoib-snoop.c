@@ -18,6 +18,7 @@
 #include <netinet/icmp6.h>
 #include "coverage.h"
 #include "csum.h"
+#include "dp-packet.h"
 #include "hash.h"
 #include "openvswitch/hmap.h"
 #include "openvswitch/list.h"
@@ -436,4 +437,99 @@ ipoib_snoop_mld(struct ipoib_snoop *snoop, const void *ip, size_t len,
     } else if (l4[0] == MLD_DONE) {
         ipoib_snoop_leave(snoop, &group, mac, now);
     }
+}
+
+
+/* Queries. */
+
+#define QUERY_RESPONSE_TIME 10  /* Of hosts' answers, in units of 0.1 s. */
+#define QUERY_INTERVAL 125      /* What they may expect, in seconds. */
+#define QUERY_ROBUSTNESS 2
+
+/* A frame of 'size' bytes, all zeros, but for the Ethernet header. */
+static struct dp_packet *
+query_new(struct eth_addr mac, struct eth_addr dst, uint16_t type, size_t size)
+{
+    struct dp_packet *frame = dp_packet_new_with_headroom(size, 64);
+    struct eth_header *eth;
+
+    eth = dp_packet_put_zeros(frame, MAX(size, ETH_TOTAL_MIN));
+    eth->eth_dst = dst;
+    eth->eth_src = mac;
+    eth->eth_type = htons(type);
+    return frame;
+}
+
+struct dp_packet *
+ipoib_snoop_compose_igmp_query(struct eth_addr mac)
+{
+    static const uint8_t router_alert[4] = { 0x94, 0x04, 0, 0 };
+    struct dp_packet *frame;
+    struct ip_header *ip;
+    uint8_t *igmp;
+    size_t len = IP_HEADER_LEN + sizeof router_alert + IGMPV3_QUERY_HEADER_LEN;
+    ovs_be16 checksum;
+
+    frame = query_new(mac, (struct eth_addr) ETH_ADDR_C(01,00,5e,00,00,01),
+                      ETH_TYPE_IP, ETH_HEADER_LEN + len);
+    ip = ALIGNED_CAST(struct ip_header *,
+                      (uint8_t *) dp_packet_data(frame) + ETH_HEADER_LEN);
+    ip->ip_ihl_ver = IP_IHL_VER((IP_HEADER_LEN + sizeof router_alert) / 4, 4);
+    ip->ip_tos = 0xc0;
+    ip->ip_tot_len = htons(len);
+    ip->ip_ttl = 1;
+    ip->ip_proto = IPPROTO_IGMP;
+    put_16aligned_be32(&ip->ip_dst, htonl(0xe0000001));
+    memcpy(ip + 1, router_alert, sizeof router_alert);
+    ip->ip_csum = csum(ip, IP_HEADER_LEN + sizeof router_alert);
+
+    igmp = (uint8_t *) (ip + 1) + sizeof router_alert;
+    igmp[0] = IGMP_HOST_MEMBERSHIP_QUERY;
+    igmp[1] = QUERY_RESPONSE_TIME;
+    igmp[8] = QUERY_ROBUSTNESS;
+    igmp[9] = QUERY_INTERVAL;
+    checksum = csum(igmp, IGMPV3_QUERY_HEADER_LEN);
+    memcpy(igmp + 2, &checksum, sizeof checksum);
+    return frame;
+}
+
+struct dp_packet *
+ipoib_snoop_compose_mld_query(struct eth_addr mac)
+{
+    /* Hop-by-hop options: next header ICMPv6, router alert (RFC 2711) of
+     * value 0, and padding. */
+    static const uint8_t hop_by_hop[8] = { IPPROTO_ICMPV6, 0, 5, 2, 0, 0, 1,
+                                           0 };
+    enum { MLD_QUERY_LEN = 28 };
+    const ovs_be16 response_time = htons(QUERY_RESPONSE_TIME * 100);
+    struct ovs_16aligned_ip6_hdr *ip6;
+    struct dp_packet *frame;
+    struct in6_addr src;
+    ovs_be16 checksum;
+    uint8_t *mld;
+
+    frame = query_new(mac, (struct eth_addr) ETH_ADDR_C(33,33,00,00,00,01),
+                      ETH_TYPE_IPV6, ETH_HEADER_LEN + IPV6_HEADER_LEN
+                                     + sizeof hop_by_hop + MLD_QUERY_LEN);
+    ip6 = ALIGNED_CAST(struct ovs_16aligned_ip6_hdr *,
+                       (uint8_t *) dp_packet_data(frame) + ETH_HEADER_LEN);
+    in6_generate_lla(mac, &src);
+    put_16aligned_be32(&ip6->ip6_ctlun.ip6_un1.ip6_un1_flow, htonl(6 << 28));
+    ip6->ip6_ctlun.ip6_un1.ip6_un1_plen = htons(sizeof hop_by_hop
+                                                + MLD_QUERY_LEN);
+    ip6->ip6_ctlun.ip6_un1.ip6_un1_nxt = IPPROTO_HOPOPTS;
+    ip6->ip6_ctlun.ip6_un1.ip6_un1_hlim = 1;
+    memcpy(&ip6->ip6_src, &src, sizeof src);
+    memcpy(&ip6->ip6_dst, &in6addr_all_hosts, sizeof in6addr_all_hosts);
+    memcpy(ip6 + 1, hop_by_hop, sizeof hop_by_hop);
+
+    mld = (uint8_t *) (ip6 + 1) + sizeof hop_by_hop;
+    mld[0] = MLD_QUERY;
+    memcpy(mld + 4, &response_time, sizeof response_time);
+    mld[24] = QUERY_ROBUSTNESS;
+    mld[25] = QUERY_INTERVAL;
+    checksum = packet_csum_upperlayer6(ip6, mld, IPPROTO_ICMPV6,
+                                       MLD_QUERY_LEN);
+    memcpy(mld + 2, &checksum, sizeof checksum);
+    return frame;
 }

@@ -26,6 +26,8 @@
 #include <stdint.h>
 #include "packets.h"
 
+struct dp_packet;
+
 /* After the last listener has left, a group is kept for this long, in ms, in
  * which others can report it: the last-member interval of IGMP and MLD. */
 #define IPOIB_SNOOP_LAST_MEMBER 3000
@@ -61,5 +63,13 @@ void ipoib_snoop_mld(struct ipoib_snoop *, const void *ip, size_t len,
 
 void ipoib_snoop_run(struct ipoib_snoop *, long long int now);
 void ipoib_snoop_wait(struct ipoib_snoop *);
+
+/* Compose a general query of IGMPv3 (RFC 3376, 4.1) or MLDv2 (RFC 3810, 5.1),
+ * an Ethernet frame from 'mac', to which hosts answer within a second.  The
+ * IGMP query has no source address, as a switch that only wants to know
+ * (RFC 4541, 2.1.1), so that it never becomes the querier; an MLD query needs
+ * one, and has the link-local address of 'mac'. */
+struct dp_packet *ipoib_snoop_compose_igmp_query(struct eth_addr mac);
+struct dp_packet *ipoib_snoop_compose_mld_query(struct eth_addr mac);
 
 #endif /* ipoib-snoop.h */

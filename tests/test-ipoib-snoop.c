@@ -18,6 +18,9 @@
 #include <config.h>
 #undef NDEBUG
 
+#include "csum.h"
+#include "dp-packet.h"
+#include "ipoib-packet.h"
 #include "ipoib-snoop.h"
 #include "ovstest.h"
 #include "util.h"
@@ -140,11 +143,42 @@ check_limits(void)
     ipoib_snoop_destroy(snoop);
 }
 
+/* The queries are what hosts accept: lengths and checksums are right, and the
+ * gateway's own parser finds the message behind the router alert. */
+static void
+check_queries(void)
+{
+    struct dp_packet *igmp = ipoib_snoop_compose_igmp_query(host(1));
+    struct dp_packet *mld = ipoib_snoop_compose_mld_query(host(1));
+    const uint8_t *ip = (const uint8_t *) dp_packet_data(igmp)
+                        + ETH_HEADER_LEN;
+    size_t ip_len, l4_ofs;
+
+    ovs_assert(ipoib_packet_check_ip(ETH_TYPE_IP, ip,
+                                     dp_packet_size(igmp) - ETH_HEADER_LEN,
+                                     &ip_len, &l4_ofs) == IPOIB_IP_IGMP);
+    ovs_assert(ip_len == 36 && l4_ofs == 24);
+    ovs_assert(!csum(ip, l4_ofs) && !csum(ip + l4_ofs, ip_len - l4_ofs));
+    ovs_assert(ip[l4_ofs] == IGMP_HOST_MEMBERSHIP_QUERY);
+
+    ip = (const uint8_t *) dp_packet_data(mld) + ETH_HEADER_LEN;
+    ovs_assert(ipoib_packet_check_ip(ETH_TYPE_IPV6, ip,
+                                     dp_packet_size(mld) - ETH_HEADER_LEN,
+                                     &ip_len, &l4_ofs) == IPOIB_IP_MLD);
+    ovs_assert(ip_len == 76 && l4_ofs == 48 && ip[l4_ofs] == MLD_QUERY);
+    ovs_assert(!packet_csum_upperlayer6(ALIGNED_CAST(void *, ip),
+                                        ip + l4_ofs, IPPROTO_ICMPV6,
+                                        ip_len - l4_ofs));
+    dp_packet_delete(igmp);
+    dp_packet_delete(mld);
+}
+
 static void
 test_ipoib_snoop_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
 {
     check_leave();
     check_limits();
+    check_queries();
 }
 
 OVSTEST_REGISTER("test-ipoib-snoop", test_ipoib_snoop_main);
