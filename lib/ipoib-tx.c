@@ -198,21 +198,26 @@ tx_not_posted(struct tx *tx, uint32_t first, uint32_t n, int error)
     }
 }
 
-/* Posts the burst; its last WR is signalled. */
+/* Posts the burst; its last WR is signalled.  A queue that has failed since
+ * the burst was begun is the control thread's, which may be resetting the
+ * QP. */
 static void
 tx_post(struct tx *tx)
 {
     struct ipoib_txq_slots *slots = tx->slots;
-    struct ibv_send_wr *last, *next, *bad = NULL;
+    struct ibv_send_wr *last, *next, *bad = slots->wr;
     uint32_t posted = tx->n;
-    int error;
+    int error = EIO;
 
-    last = &slots->wr[tx->n - 1];
-    last->send_flags |= IBV_SEND_SIGNALED;
-    next = last->next;
-    last->next = NULL;
-    error = ibv_post_send(tx->txq->qp, slots->wr, &bad);
-    last->next = next;
+    if (OVS_LIKELY(tx->running)) {
+        last = &slots->wr[tx->n - 1];
+        last->send_flags |= IBV_SEND_SIGNALED;
+        next = last->next;
+        last->next = NULL;
+        bad = NULL;
+        error = ibv_post_send(tx->txq->qp, slots->wr, &bad);
+        last->next = next;
+    }
     if (OVS_UNLIKELY(error)) {
         posted = bad ? bad - slots->wr : 0;
         tx_not_posted(tx, posted, tx->n - posted, error);
@@ -234,12 +239,15 @@ tx_make_room(struct tx *tx)
 {
     struct ipoib_txq *txq = tx->txq;
 
+    if (tx->running) {
+        tx_reap(txq);
+        tx->running = tx_is_running(txq);
+        tx->room = tx_room(tx->slots);
+    }
     if (!tx->running) {
         tx_drop(&txq->stats.drop_post);
         return false;
     }
-    tx_reap(txq);
-    tx->room = tx_room(tx->slots);
     if (tx->n >= tx->room) {
         tx_drop(&txq->stats.drop_queue_full);
         return false;

@@ -119,6 +119,10 @@ poll_sent(struct null_hca *hca, int n, struct ibv_wc wc[])
 {
     int i;
 
+    if (hca->hold_polls) {
+        hca->hold_polls--;
+        return 0;
+    }
     for (i = 0; i < n && hca->done_tail != hca->done_head && !hca->hold; i++) {
         uint32_t done = hca->done_tail++ % NULL_MAX;
 

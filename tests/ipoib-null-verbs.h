@@ -73,6 +73,7 @@ struct null_hca {
     struct { uint64_t wr_id; enum ibv_wc_status status; } done[NULL_MAX];
     uint32_t done_head, done_tail;
     bool hold;                  /* Nothing completes. */
+    unsigned int hold_polls;    /* Nor for so many polls. */
     int refuse_at;              /* This WR of a chain is refused (EINVAL), -1:
                                  * none. */
     int fail_at;                /* This WR of a chain fails, those that follow

@@ -480,6 +480,37 @@ test_failed(void)
     gw_close(gw);
 }
 
+/* A failure that is noticed in the middle of a burst: from then on the queue
+ * pair is the control thread's. */
+static void
+test_failed_late(void)
+{
+    struct gw *gw = gw_open(64, 64);
+    struct eth_addr standin = gw_add_neigh(gw, 1)->mac;
+    struct ipoib_txq *txq = gw->txq;
+    struct dp_packet_batch batch;
+    uint32_t n = txq->n_desc;
+
+    gw->hca->hold = true;
+    gw->hca->fail_at = 5;
+    for (size_t i = 0; i < n / 32; i++) {
+        fill_batch(&batch, standin, i ? 32 : 16);
+        ipoib_tx_batch(txq, &batch);
+        gw->hca->fail_at = -1;
+    }
+    ovs_assert(gw->hca->n_sent == n - 16);
+
+    gw->hca->hold = false;
+    gw->hca->hold_polls = 1;
+    fill_batch(&batch, standin, 32);
+    ipoib_tx_batch(txq, &batch);
+    ovs_assert(ipoib_txq_is_still(txq));
+    ovs_assert(gw->hca->n_sent == n - 16);
+    ovs_assert(counter(&txq->stats.drop_post) == 32);
+    ovs_assert(counter(&txq->stats.packets) == n - 16);
+    gw_close(gw);
+}
+
 /* A queue that is stopped on purpose, with sends outstanding. */
 static void
 test_stopped(void)
@@ -635,6 +666,7 @@ test_ipoib_tx_main(int argc, char *argv[])
         { "tx-full", test_full },
         { "tx-refused", test_refused },
         { "tx-failed", test_failed },
+        { "tx-failed-late", test_failed_late },
         { "tx-stopped", test_stopped },
         { "tx-zero-copy", test_zero_copy },
         { "ctlq", test_ctlq },
