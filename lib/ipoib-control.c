@@ -35,6 +35,7 @@ ipoib_control_learn_host(struct ipoib_partition *part, struct eth_addr mac,
 {
     struct ipoib_host *host;
     unsigned int changes;
+    uint32_t old_qpn;
 
     if (eth_addr_is_multicast(mac) || eth_addr_is_zero(mac)) {
         return NULL;
@@ -50,7 +51,11 @@ ipoib_control_learn_host(struct ipoib_partition *part, struct eth_addr mac,
     if (!host) {
         return NULL;
     }
+    old_qpn = host->qpn;
     ipoib_hostqps_assign(part->hostqps, part->shared.hosts, host);
+    if (old_qpn && host->qpn != old_qpn) {
+        ipoib_partition_announce(part, host);
+    }
     if (changes) {
         part->remember = true;
     }

@@ -203,16 +203,31 @@ room_for(const struct ipoib_hostqps *hqs)
     return n < hqs->max ? hqs->max - n : 0;
 }
 
+/* Takes a ready QP of receive queue 'rxq', or returns NULL if there is none. */
+static struct hostqp *
+hostqp_take_ready(struct ipoib_hostqps *hqs, unsigned int rxq)
+{
+    if (ovs_list_is_empty(&hqs->ready[rxq])) {
+        return NULL;
+    }
+    hqs->n_ready[rxq]--;
+    return CONTAINER_OF(ovs_list_pop_front(&hqs->ready[rxq]), struct hostqp,
+                        list_node);
+}
+
+/* Takes a QP of receive queue 'rxq', or else of another one. */
 static struct hostqp *
 hostqp_take(struct ipoib_hostqps *hqs, unsigned int rxq)
 {
-    if (!ovs_list_is_empty(&hqs->ready[rxq])) {
-        hqs->n_ready[rxq]--;
-        return CONTAINER_OF(ovs_list_pop_front(&hqs->ready[rxq]),
-                            struct hostqp, list_node);
+    struct hostqp *hq = hostqp_take_ready(hqs, rxq);
+
+    if (!hq && room_for(hqs) && time_msec() >= hqs->next_make) {
+        hq = hostqp_make(hqs, rxq);
     }
-    return room_for(hqs) && time_msec() >= hqs->next_make
-           ? hostqp_make(hqs, rxq) : NULL;
+    for (unsigned int i = 1; !hq && i < hqs->n_rxq; i++) {
+        hq = hostqp_take_ready(hqs, (rxq + i) % hqs->n_rxq);
+    }
+    return hq;
 }
 
 void
@@ -220,23 +235,26 @@ ipoib_hostqps_assign(struct ipoib_hostqps *hqs, struct ipoib_host_table *hosts,
                      struct ipoib_host *host)
 {
     struct hostqp *hq = NULL;
+    unsigned int rxq;
 
-    if (host->qp || host->shares_qp || !hqs->n_rxq) {
+    if (host->qp || !hqs->n_rxq) {
         return;
     }
-    host->rxq = hash_mac(host->mac, 0, 0) % hqs->n_rxq;
-    if (hqs->n_in_use < hqs->max && hqs->rxqs[host->rxq]->srq) {
-        hq = hostqp_take(hqs, host->rxq);
+    rxq = hash_mac(host->mac, 0, 0) % hqs->n_rxq;
+    if (hqs->n_in_use < hqs->max && hqs->rxqs[rxq]->srq) {
+        hq = hostqp_take(hqs, rxq);
     }
     if (hq) {
         hq->state = HOSTQP_IN_USE;
         hqs->n_in_use++;
+        hqs->n_sharing -= host->shares_qp;
         host->qp = hq;
+        host->rxq = hq->rxq;
         ipoib_host_set_qpn(hosts, host, hq->qp->qp_num, false);
-    } else {
+    } else if (!host->shares_qp) {
         hqs->n_sharing++;
-        ipoib_host_set_qpn(hosts, host,
-                           hqs->rxqs[host->rxq]->base_qp->qp_num, true);
+        host->rxq = rxq;
+        ipoib_host_set_qpn(hosts, host, hqs->rxqs[rxq]->base_qp->qp_num, true);
     }
 }
 

@@ -53,7 +53,8 @@ void ipoib_hostqps_update(struct ipoib_hostqps *,
                           const struct ipoib_ud_params *ud, bool restart);
 
 /* Gives 'host' a QP, or the base QP of its receive queue where there are too
- * many, and publishes it.  Nothing if it has one. */
+ * many, and publishes it.  Nothing if it has one; a host that shares one gets
+ * its own if there is one by now. */
 void ipoib_hostqps_assign(struct ipoib_hostqps *, struct ipoib_host_table *,
                           struct ipoib_host *);
 /* Withdraws and retires the QP of 'host'. */
