@@ -204,7 +204,6 @@ create(struct ipoib_host_table *t, struct eth_addr mac, uint16_t vlan,
     host->vlan = vlan;
     host->created = now;
     ovs_list_init(&host->ips);
-    ovs_list_init(&host->wait);
     hmap_insert(&t->by_mac, &host->by_mac,
                 hash_mac(mac, vlan, t->hash_basis));
     ovs_list_push_back(&t->lru, &host->lru);

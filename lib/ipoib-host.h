@@ -69,14 +69,12 @@ struct ipoib_host {
     void *qp;                   /* Its queue pair. */
     unsigned int rxq;           /* Receive queue of the QP. */
     bool announcing;            /* Waits to be announced. */
-    struct ovs_list wait;       /* Packets that wait for the QP. */
-    size_t n_wait;
 };
 
 struct ipoib_host_table;
 struct ipoib_host_ops {
-    /* 'host' is about to go, and cannot be found any more: release 'qp' and
-     * 'wait'.  Must not call a writer's function. */
+    /* 'host' is about to go, and cannot be found any more: release 'qp'.
+     * Must not call a writer's function. */
     void (*removed)(void *aux, struct ipoib_host *);
 };
 

@@ -336,6 +336,9 @@ ipoib_rxq_refill(struct ipoib_rxq *rxq)
         if (n < want) {
             n = rxq_take_from_pool(rxq, n, want);
             priv->starved = n < want;
+            if (OVS_UNLIKELY(priv->starved)) {
+                ipoib_count(&rxq->stats.no_buffer, 1);
+            }
             if (!n) {
                 return ENOBUFS;
             }

@@ -30,6 +30,8 @@
     COUNTER(to_control, "rx_to_control", "ARP, ND and the like")             \
     COUNTER(unknown_sender, "rx_unknown_sender",                             \
             "handed on with the port's own MAC as source")                   \
+    COUNTER(no_buffer, "rx_no_buffer",                                       \
+            "refills of the queue for which buffers were missing")           \
     COUNTER(drop_error, "rx_drop_error", "completions with an error")        \
     COUNTER(drop_own, "rx_drop_own", "our own packets, looped back")         \
     COUNTER(drop_short, "rx_drop_short", "shorter than their headers")       \
@@ -51,7 +53,6 @@
             "over the limit of packets to the control thread a source")      \
     COUNTER(drop_return_full, "rx_drop_return_full",                         \
             "the return ring of the queue was full")                         \
-    COUNTER(drop_no_buffer, "rx_drop_no_buffer", "no memory for a packet")   \
     COUNTER(drop_not_ready, "rx_drop_not_ready", "the port is not up")
 
 #define IPOIB_TX_COUNTERS                                                    \
@@ -72,8 +73,6 @@
             "no path, or too many packets waited for it")                    \
     COUNTER(drop_no_group, "tx_drop_no_group",                               \
             "the group was refused, or too many packets waited for it")      \
-    COUNTER(drop_no_qp, "tx_drop_no_qp",                                     \
-            "too many packets waited for the host's queue pair")             \
     COUNTER(drop_short, "tx_drop_short", "shorter than their headers")       \
     COUNTER(drop_bad_ip, "tx_drop_bad_ip",                                   \
             "IP version or lengths that cannot be")                          \

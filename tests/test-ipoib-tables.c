@@ -618,7 +618,7 @@ check_hosts(void)
 
     struct ipoib_host *h = learn_host(t, mac, 0, &a, now,
                                       new | IPOIB_HOST_NEW_IP);
-    ovs_assert(ovs_list_is_empty(&h->wait) && !h->qp && !h->qpn);
+    ovs_assert(!h->qp && !h->qpn);
     learn_host(t, mac, 0, &b, now, IPOIB_HOST_NEW_IP);
     learn_host(t, mac, 0, &in6addr_any, now, 0);
     ovs_assert(learn_host(t, mac, 0, NULL, now, 0) == h && h->n_ips == 2);
