@@ -482,7 +482,6 @@ hca_handle_event(struct ipoib_hca *hca, const struct ibv_async_event *event)
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
     case IBV_EVENT_QP_LAST_WQE_REACHED:
-    case IBV_EVENT_SQ_DRAINED:
         hca_qp_event(hca, event->event_type, event->element.qp->qp_num);
         break;
     case IBV_EVENT_DEVICE_FATAL:
@@ -497,6 +496,7 @@ hca_handle_event(struct ipoib_hca *hca, const struct ibv_async_event *event)
                      event->event_type);
         break;
     }
+    case IBV_EVENT_SQ_DRAINED:
     case IBV_EVENT_SRQ_LIMIT_REACHED:
     case IBV_EVENT_COMM_EST:
     case IBV_EVENT_PATH_MIG:

@@ -46,6 +46,8 @@ int ipoib_partition_group_detach(void *part, const struct ib_gid *mgid,
 /* Applies the Q_Key 'qkey' to all QPs, or all of 'ud', in place. */
 void ipoib_partition_set_qkey(struct ipoib_partition *, uint32_t qkey);
 void ipoib_partition_restart_qps(struct ipoib_partition *);
+/* Restarts the base QP 'qpn', if it is one, which has failed. */
+void ipoib_partition_restart_base_qp(struct ipoib_partition *, uint32_t qpn);
 /* Restarts transmit queues that have failed or were stopped. */
 void ipoib_partition_run_txqs(struct ipoib_partition *);
 void ipoib_partition_wait_txqs(const struct ipoib_partition *);

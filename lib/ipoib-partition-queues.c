@@ -212,6 +212,8 @@ ipoib_partition_configure(struct ipoib_partition *part,
     if (error) {
         ipoib_partition_destroy_queues(part);
         memset(&part->config, 0, sizeof part->config);
+        /* This tells nobody: the bridge would try again at once, for ever. */
+        atomic_store_relaxed(&part->shared.up, false);
         return error;
     }
     ipoib_neigh_table_set_max(part->shared.neighs, config->max_neighbours);
@@ -308,6 +310,23 @@ ipoib_partition_restart_qps(struct ipoib_partition *part)
         ipoib_txq_stop(part->txqs[i]);
     }
     ipoib_hostqps_update(part->hostqps, &part->ud, true);
+}
+
+void
+ipoib_partition_restart_base_qp(struct ipoib_partition *part, uint32_t qpn)
+{
+    for (unsigned int i = 0; i < part->n_rxq; i++) {
+        struct ibv_qp *qp = part->rxqs[i]->base_qp;
+
+        if (qp->qp_num == qpn) {
+            static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(1, 5);
+
+            VLOG_WARN_RL(&rl, "%s: the base queue pair of receive queue %u "
+                         "has failed, starting it again", part->name, i);
+            ipoib_verbs_ud_restart(part->hca->verbs, qp, &part->ud);
+            ipoib_ctlq_forget(part->ctlq, qpn);
+        }
+    }
 }
 
 void

@@ -380,7 +380,12 @@ static void
 partition_qp_event(struct ipoib_hca_client *client, enum ibv_event_type type,
                    uint32_t qpn)
 {
-    ipoib_hostqps_event(partition_of_client(client)->hostqps, type, qpn);
+    struct ipoib_partition *part = partition_of_client(client);
+
+    ipoib_hostqps_event(part->hostqps, type, qpn);
+    if (type != IBV_EVENT_QP_LAST_WQE_REACHED) {
+        ipoib_partition_restart_base_qp(part, qpn);
+    }
 }
 
 void
