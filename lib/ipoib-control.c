@@ -59,11 +59,14 @@ ipoib_control_learn_host(struct ipoib_partition *part, struct eth_addr mac,
     if (changes) {
         part->remember = true;
     }
-    if (ip && changes & (IPOIB_HOST_NEW_IP | IPOIB_HOST_MOVED_IP)
-        && !IN6_IS_ADDR_V4MAPPED(ip)) {
-        struct in6_addr group = ipoib_solicited_node(ip);
+    if (ip && changes & (IPOIB_HOST_NEW_IP | IPOIB_HOST_MOVED_IP)) {
+        /* Who speaks last has the address. */
+        ipoib_neigh_forget_ip(part->shared.neighs, ip);
+        if (!IN6_IS_ADDR_V4MAPPED(ip)) {
+            struct in6_addr group = ipoib_solicited_node(ip);
 
-        ipoib_snoop_report(part->snoop, &group, mac);
+            ipoib_snoop_report(part->snoop, &group, mac);
+        }
     }
     return host;
 }
@@ -114,11 +117,16 @@ ipoib_control_learn_neigh(struct ipoib_partition *part,
         return NULL;
     }
     atomic_read_relaxed(&part->shared.lid_mask, &mask);
-    neigh = ipoib_neigh_learn(part->shared.neighs, addr,
-                              ip && ipoib_ip_is_station(ip) ? ip : NULL,
-                              slid & mask, now, &changes);
+    if (ip && !ipoib_ip_is_station(ip)) {
+        ip = NULL;
+    }
+    neigh = ipoib_neigh_learn(part->shared.neighs, addr, ip, slid & mask, now,
+                              &changes);
     if (!neigh) {
         return NULL;
+    }
+    if (ip && changes & (IPOIB_NEIGH_NEW_IP | IPOIB_NEIGH_MOVED_IP)) {
+        ipoib_host_forget_ip(part->shared.hosts, ip);
     }
     if (changes & IPOIB_NEIGH_REBORN) {
         announce_neigh(part, neigh);

@@ -135,6 +135,16 @@ delete_ip(struct ipoib_host_table *t, struct ipoib_host_ip *ip)
     free(ip);
 }
 
+void
+ipoib_host_forget_ip(struct ipoib_host_table *t, const struct in6_addr *addr)
+{
+    struct ipoib_host_ip *ip = find_ip(t, addr);
+
+    if (ip) {
+        delete_ip(t, ip);
+    }
+}
+
 static struct ipoib_host_ip *
 new_ip(struct ipoib_host_table *t, const struct in6_addr *addr)
 {

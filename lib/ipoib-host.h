@@ -104,6 +104,8 @@ struct ipoib_host *ipoib_host_find_ip(const struct ipoib_host_table *,
                                       const struct in6_addr *);
 struct ipoib_host *ipoib_host_of_slot(const struct ipoib_host_table *,
                                       uint32_t slot);
+/* No host has the address any more. */
+void ipoib_host_forget_ip(struct ipoib_host_table *, const struct in6_addr *);
 void ipoib_host_remove(struct ipoib_host_table *, struct ipoib_host *);
 size_t ipoib_host_flush(struct ipoib_host_table *);
 

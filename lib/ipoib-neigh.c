@@ -357,6 +357,16 @@ delete_ip(struct ipoib_neigh_table *t, struct ipoib_neigh_ip *ip)
     free(ip);
 }
 
+void
+ipoib_neigh_forget_ip(struct ipoib_neigh_table *t, const struct in6_addr *addr)
+{
+    struct ipoib_neigh_ip *ip = find_ip(t, addr);
+
+    if (ip) {
+        delete_ip(t, ip);
+    }
+}
+
 static void
 limit_ips(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh)
 {

@@ -166,6 +166,9 @@ struct ipoib_neigh *ipoib_neigh_find_mac(const struct ipoib_neigh_table *,
 struct ipoib_neigh *ipoib_neigh_of_slot(const struct ipoib_neigh_table *,
                                         uint32_t slot);
 
+/* No neighbour has the address any more. */
+void ipoib_neigh_forget_ip(struct ipoib_neigh_table *,
+                           const struct in6_addr *);
 void ipoib_neigh_remove(struct ipoib_neigh_table *, struct ipoib_neigh *);
 size_t ipoib_neigh_flush(struct ipoib_neigh_table *); /* How many went. */
 

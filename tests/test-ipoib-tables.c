@@ -217,6 +217,12 @@ check_neigh_basics(void)
     ovs_assert(n->n_ips == 1);
     learn(t, addr, &b, 5, 2000, IPOIB_NEIGH_NEW_IP);
     ovs_assert(n->n_ips == 2 && by_ip(t, b) == n);
+    for (int i = 0; i < 2; i++) {
+        ipoib_neigh_forget_ip(t, &b);
+        ovs_assert(n->n_ips == 1 && !by_ip(t, b));
+        ovs_assert(!ipoib_neigh_find_ip(t, &b));
+    }
+    learn(t, addr, &b, 5, 2000, IPOIB_NEIGH_NEW_IP);
 
     /* Another LID, another prefix. */
     learn(t, addr, &b, 6, 2000, IPOIB_NEIGH_NEW_LID);
@@ -656,6 +662,13 @@ check_hosts(void)
     }
     ovs_assert(h->n_ips == 64 && !host_by_ip(t, b));
     ovs_assert(host_by_ip(t, ip4(136)) == h && !host_by_ip(t, ip4(135)));
+    for (int i = 0; i < 2; i++) {
+        struct in6_addr ip = ip4(150);
+
+        ipoib_host_forget_ip(t, &ip);
+        ovs_assert(!host_by_ip(t, ip) && h->n_ips == 63);
+        ovs_assert(!ipoib_host_find_ip(t, &ip));
+    }
 
     /* Limits, age. */
     ipoib_host_set_qpn(t, h, 0x102, false);
