@@ -359,6 +359,9 @@ hostqp_rest(struct ipoib_hostqps *hqs, struct hostqp *hq, long long int now)
 {
     struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
 
+    if (now >= hq->since + DRAIN_TIMEOUT) {
+        ipoib_rxq_suspect_loss(hqs->rxqs[hq->rxq]);
+    }
     hqs->shared->verbs->modify_qp(hq->qp, &attr, IBV_QP_STATE);
     ipoib_ctlq_forget(hqs->ctlq, hq->qp->qp_num);
     ovs_list_remove(&hq->list_node);

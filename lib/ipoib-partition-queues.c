@@ -325,6 +325,7 @@ ipoib_partition_restart_base_qp(struct ipoib_partition *part, uint32_t qpn)
                          "has failed, starting it again", part->name, i);
             ipoib_verbs_ud_restart(part->hca->verbs, qp, &part->ud);
             ipoib_ctlq_forget(part->ctlq, qpn);
+            ipoib_rxq_suspect_loss(part->rxqs[i]);
         }
     }
 }
