@@ -213,8 +213,8 @@ ipoib_dev_open(const char *name, const struct ipoib_dev_options *options,
     ovs_mutex_lock(&devs_mutex);
     owner = dev_owner(options);
     if (owner) {
-        *errp = xasprintf("options:pkey=0x%04"PRIx16": interface '%s' has this "
-                          "P_Key of port %"PRIu8" of '%s' already",
+        *errp = xasprintf("options:pkey=0x%04"PRIx16": interface '%s' has "
+                          "this P_Key of port %"PRIu8" of '%s' already",
                           options->pkey, owner, options->port,
                           options->device);
         error = EADDRINUSE;
@@ -376,7 +376,8 @@ ipoib_dev_speed(struct ipoib_dev *dev)
 
     ovs_mutex_lock(&dev->hca->mutex);
     if (attr->state == IBV_PORT_ACTIVE) {
-        speed = lane_speed(attr->active_speed) * link_width(attr->active_width);
+        speed = (lane_speed(attr->active_speed)
+                 * link_width(attr->active_width));
     }
     ovs_mutex_unlock(&dev->hca->mutex);
     return speed;

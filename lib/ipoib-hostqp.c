@@ -203,7 +203,7 @@ room_for(const struct ipoib_hostqps *hqs)
     return n < hqs->max ? hqs->max - n : 0;
 }
 
-/* Takes a ready QP of receive queue 'rxq', or returns NULL if there is none. */
+/* Takes a ready QP of receive queue 'rxq'.  NULL if there is none. */
 static struct hostqp *
 hostqp_take_ready(struct ipoib_hostqps *hqs, unsigned int rxq)
 {

@@ -666,7 +666,8 @@ ipoib_partition_is_up(const struct ipoib_partition *part, const char **reason)
     } else if (part->pkey_index < 0) {
         *reason = "the P_Key is not in the table of the HCA port";
     } else if (!port->transport) {
-        *reason = "there is no queue pair to ask the subnet administrator with";
+        *reason
+            = "there is no queue pair to ask the subnet administrator with";
     } else if (!port->attr.sm_lid) {
         *reason = "the subnet has no subnet manager";
     } else if (!part->n_rxq) {
@@ -689,7 +690,7 @@ ipoib_partition_mtu(const struct ipoib_partition *part)
 {
     uint32_t mtu;
 
-    atomic_read_relaxed(&CONST_CAST(struct ipoib_partition *, part)->shared.mtu,
-                        &mtu);
+    atomic_read_relaxed(
+        &CONST_CAST(struct ipoib_partition *, part)->shared.mtu, &mtu);
     return mtu;
 }

@@ -77,7 +77,8 @@ struct ipoib_verbs {
     int (*get_cq_event)(struct ibv_comp_channel *, struct ibv_cq **,
                         void **cq_context);
     void (*ack_cq_events)(struct ibv_cq *, unsigned int n);
-    struct ibv_cq *(*create_cq)(struct ibv_context *, int cqe, void *cq_context,
+    struct ibv_cq *(*create_cq)(struct ibv_context *, int cqe,
+                                void *cq_context,
                                 struct ibv_comp_channel *, int comp_vector);
     int (*destroy_cq)(struct ibv_cq *);
 

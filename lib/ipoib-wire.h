@@ -342,7 +342,7 @@ struct ib_path_record {
     struct ib_gid sgid;
     ovs_be16 dlid;
     ovs_be16 slid;
-    ovs_be32 raw_flow_hop;      /* Raw (1), reserved (3), flow (20), hop (8). */
+    ovs_be32 raw_flow_hop;      /* Raw 1, reserved 3, flow 20, hop limit 8. */
     uint8_t tclass;
     uint8_t numb_path;          /* Reversible (1), NumbPath (7). */
     ovs_be16 pkey;

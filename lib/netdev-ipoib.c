@@ -508,8 +508,8 @@ netdev_ipoib_set_mtu(struct netdev *netdev_, int mtu)
     } else if (netdev->requested_mtu != mtu) {
         error = ipoib_dev_set_mtu(netdev->dev, mtu);
         if (error) {
-            VLOG_WARN("%s: MTU %d is more than the %d that the broadcast group "
-                      "takes", netdev_get_name(netdev_), mtu,
+            VLOG_WARN("%s: MTU %d is more than the %d that the broadcast "
+                      "group takes", netdev_get_name(netdev_), mtu,
                       netdev->dev->part->group_mtu);
         } else {
             netdev->requested_mtu = mtu;
@@ -654,7 +654,8 @@ tx_dropped(const struct ipoib_tx_stats *stats)
 }
 
 static int
-netdev_ipoib_get_stats(const struct netdev *netdev_, struct netdev_stats *stats)
+netdev_ipoib_get_stats(const struct netdev *netdev_,
+                       struct netdev_stats *stats)
 {
     struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
     struct ipoib_rx_stats rx;

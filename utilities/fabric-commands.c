@@ -39,8 +39,8 @@
 /* Parsing. */
 
 /* Stores in '*json' whether the caller wants JSON, and takes the word that
- * says so off the '*argc' words of 'argv'.  Returns false, with an error sent, if
- * another format is asked for. */
+ * says so off the '*argc' words of 'argv'.  Returns false, with an error sent,
+ * if another format is asked for. */
 static bool
 take_format(struct unixctl_conn *conn, int *argc, const char *argv[],
             bool *json)

@@ -289,8 +289,9 @@ host_neigh_update(struct host_neigh_cache *cache, const struct in6_addr *ip,
     if (news->solicited) {
         neigh->state = HOST_NEIGH_REACHABLE;
         neigh->n_tries = 0;
-        neigh_set_timer(cache, neigh, now + HOST_NEIGH_REACHABLE_TIME / 2
-                                      + random_range(HOST_NEIGH_REACHABLE_TIME));
+        neigh_set_timer(cache, neigh,
+                        now + HOST_NEIGH_REACHABLE_TIME / 2
+                        + random_range(HOST_NEIGH_REACHABLE_TIME));
     } else if (!same) {
         neigh->state = HOST_NEIGH_STALE;
         neigh->n_tries = 0;

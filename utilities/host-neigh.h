@@ -94,8 +94,8 @@ struct host_neigh *host_neigh_find(const struct host_neigh_cache *,
                                    const struct in6_addr *ip);
 
 /* The entry through which a packet from 'src' to 'ip' leaves; it is made, and
- * asked for, if need be.  If its address is not known, the caller may queue the
- * packet with host_neigh_queue(). */
+ * asked for, if need be.  If its address is not known, the caller may queue
+ * the packet with host_neigh_queue(). */
 struct host_neigh *host_neigh_use(struct host_neigh_cache *,
                                   const struct in6_addr *ip,
                                   const struct in6_addr *src,
