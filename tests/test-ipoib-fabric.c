@@ -799,10 +799,12 @@ test_fuzz(void)
             continue;
         }
     }
+    /* Not as GUID_A: what the fabric has not read yet of the old connection
+     * may say the same, and then takes the port over. */
     tf_close(a);
-    a = tf_attach(GUID_A);
+    a = tf_attach(GUID_C);
     drain(b);
-    CHECK_EQ(tf_path(b, GUID_A, 0xffff, &path), 0);
+    CHECK_EQ(tf_path(b, GUID_C, 0xffff, &path), 0);
     CHECK(tf_counter("sa_answers") > 1000);
     CHECK(tf_counter("drop_malformed") > 1000);
     tf_close(a);
