@@ -462,23 +462,16 @@ rx_ip(struct ipoib_partition *part, struct ipoib_msg *msg)
     rx_deliver_ip(part, msg, sender_mac(part, msg, &src), &dst);
 }
 
-/* Asks the sender that nobody knows who it is, in the name of the host that
- * it wrote to. */
+/* Asks on the fabric who has 'ip', in the name of 'host'. */
 static void
-rx_hint(struct ipoib_partition *part, const struct ipoib_msg *msg)
+probe(struct ipoib_partition *part, const struct ipoib_host *host,
+      const struct in6_addr *ip)
 {
-    struct ipoib_host *host = ipoib_partition_host_of_qpn(part, msg->dqpn);
-    bool v4 = IN6_IS_ADDR_V4MAPPED(&msg->src);
+    struct ipoib_addr addr = ipoib_partition_host_addr(part, host);
+    bool v4 = IN6_IS_ADDR_V4MAPPED(ip);
     struct ipoib_host_ip *hip;
 
-    if (!host || !ipoib_ip_is_station(&msg->src)
-        || ipoib_neigh_find_ip(part->shared.neighs, &msg->src)
-        || !token_bucket_withdraw(&part->probes, 1)) {
-        return;
-    }
     LIST_FOR_EACH (hip, node, &host->ips) {
-        struct ipoib_addr addr = ipoib_partition_host_addr(part, host);
-
         if (v4 != !!IN6_IS_ADDR_V4MAPPED(&hip->ip)) {
             continue;
         }
@@ -487,17 +480,31 @@ rx_hint(struct ipoib_partition *part, const struct ipoib_msg *msg)
                 part, host->qpn, &part->shared.broadcast,
                 ipoib_compose_arp_ib(ARP_OP_REQUEST, false, &addr,
                                      in6_addr_get_mapped_ipv4(&hip->ip), NULL,
-                                     in6_addr_get_mapped_ipv4(&msg->src)));
+                                     in6_addr_get_mapped_ipv4(ip)));
         } else {
-            struct in6_addr group = ipoib_solicited_node(&msg->src);
+            struct in6_addr group = ipoib_solicited_node(ip);
             struct ib_gid mgid = ipoib_mgid_ipv6(&group, part->pkey,
                                                  part->shared.scope);
 
             ipoib_partition_send_group(
                 part, host->qpn, &mgid,
-                ipoib_compose_ns_ib(&hip->ip, &msg->src, &addr));
+                ipoib_compose_ns_ib(&hip->ip, ip, &addr));
         }
         return;
+    }
+}
+
+/* A sender that nobody knows: it is asked who it is, in the name of the host
+ * that it wrote to. */
+static void
+rx_hint(struct ipoib_partition *part, const struct ipoib_msg *msg)
+{
+    struct ipoib_host *host = ipoib_partition_host_of_qpn(part, msg->dqpn);
+
+    if (host && ipoib_ip_is_station(&msg->src)
+        && !ipoib_neigh_find_ip(part->shared.neighs, &msg->src)
+        && token_bucket_withdraw(&part->probes, 1)) {
+        probe(part, host, &msg->src);
     }
 }
 
@@ -763,6 +770,31 @@ tx_group(struct ipoib_partition *part, struct ipoib_msg *msg,
     msg->packet = NULL;
 }
 
+/* A host writes to a MAC that is nobody's.  Where that was a neighbour's which
+ * the gateway has forgotten, asking for the IP address brings the neighbour,
+ * and with it the same stand-in MAC, back; where the neighbour has another MAC
+ * by now, the Ethernet side is told. */
+static void
+tx_hint(struct ipoib_partition *part, const struct ipoib_msg *msg)
+{
+    struct ipoib_host *host = ipoib_host_find_ip(part->shared.hosts,
+                                                 &msg->src);
+    struct ipoib_neigh *neigh;
+
+    if (!host || !ipoib_ip_is_station(&msg->dst)
+        || ipoib_host_find(part->shared.hosts, msg->mac, 0)
+        || ipoib_neigh_find_mac(part->shared.neighs, msg->mac)
+        || !token_bucket_withdraw(&part->probes, 1)) {
+        return;
+    }
+    neigh = ipoib_neigh_find_ip(part->shared.neighs, &msg->dst);
+    if (neigh) {
+        announce_neigh(part, neigh);
+    } else {
+        probe(part, host, &msg->dst);
+    }
+}
+
 static void
 tx_no_path(struct ipoib_partition *part, struct ipoib_msg *msg)
 {
@@ -809,6 +841,9 @@ ipoib_control_message(struct ipoib_partition *part, struct ipoib_msg *msg,
         break;
     case IPOIB_MSG_TX_NO_PATH:
         tx_no_path(part, msg);
+        break;
+    case IPOIB_MSG_TX_HINT:
+        tx_hint(part, msg);
         break;
     case IPOIB_MSG_TX_HOST:
         ipoib_control_learn_host(part, msg->mac, NULL, now);

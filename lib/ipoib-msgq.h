@@ -47,6 +47,9 @@ enum ipoib_msg_type {
                                  * the control thread wants to see. */
     IPOIB_MSG_TX_NO_PATH,       /* IP, to the neighbour 'slot'. */
     IPOIB_MSG_TX_HOST,          /* No packet: host 'mac' sends unicasts. */
+    IPOIB_MSG_TX_HINT,          /* No packet: IP address 'src' sends to 'dst' at
+                                 * 'mac', which is no neighbour's that we
+                                 * know. */
 };
 
 struct ipoib_msg {
@@ -60,11 +63,12 @@ struct ipoib_msg {
     bool multicast;             /* DGID was a group's. */
     struct ib_gid sgid;         /* If 'has_grh'. */
     struct ib_gid mgid;         /* TX_GROUP; RX: DGID, if 'has_grh'. */
-    struct in6_addr src;        /* RX_HINT: IPv4 is v4-mapped. */
+    struct in6_addr src;        /* RX_HINT, TX_HINT: IPv4 is v4-mapped. */
+    struct in6_addr dst;        /* TX_HINT: the same. */
     /* TX. */
     uint32_t slot;              /* Neighbour. */
     uint16_t l4_ofs;            /* ND, IGMP, MLD: from the IP header. */
-    struct eth_addr mac;        /* TX_HOST. */
+    struct eth_addr mac;        /* TX_HOST, TX_HINT. */
 };
 
 struct ipoib_msgq;

@@ -32,10 +32,11 @@ VLOG_DEFINE_THIS_MODULE(ipoib_partition);
 #define AGE_BUDGET 4096
 #define AGE_INTERVAL 1000
 
-/* Queries for the groups of hosts when the port has come up: so many, and the
- * time between them, in ms. */
-#define N_QUERIES 3
-#define QUERY_INTERVAL 4000
+/* Queries for the groups of hosts when the port has come up: so many, the first
+ * after QUERY_DELAY ms (the bridge makes its flows then), and each time twice as
+ * long after the one before. */
+#define N_QUERIES 5
+#define QUERY_DELAY 250
 
 /* Announcements: about so many addresses at once, so often, in ms. */
 #define ANNOUNCE_BURST 32
@@ -135,6 +136,7 @@ partition_update_state(struct ipoib_partition *part)
     if (up != was_up) {
         if (up) {
             part->n_queries = N_QUERIES;
+            part->next_query = time_msec() + QUERY_DELAY;
             VLOG_INFO("%s: up, P_Key 0x%04x, LID %u, MTU %u", part->name,
                       part->pkey, part->port->attr.lid, mtu);
         }
@@ -449,7 +451,8 @@ partition_run_queries(struct ipoib_partition *part, long long int now)
         struct eth_addr mac = part->shared.mac;
 
         part->n_queries--;
-        part->next_query = now + QUERY_INTERVAL;
+        part->next_query = now + (QUERY_DELAY
+                                  << (N_QUERIES - part->n_queries));
         ipoib_partition_deliver(part, 0, ipoib_snoop_compose_igmp_query(mac));
         ipoib_partition_deliver(part, 0, ipoib_snoop_compose_mld_query(mac));
     }

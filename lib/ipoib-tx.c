@@ -630,6 +630,34 @@ tx_classify(const struct dp_packet *packet, const uint8_t *eth,
 /* Stands for a neighbour where there is none: it has no path. */
 static struct ipoib_neigh_fast no_neigh;
 
+/* The packet of Ethernet frame 'eth' goes to nobody.  If its destination can be
+ * a stand-in MAC, then of a neighbour that was forgotten and that a host still
+ * has in its cache: the control thread can ask who has the IP address. */
+static void
+tx_hint(struct tx *tx, const uint8_t *eth)
+{
+    const uint8_t *ip = eth + ETH_HEADER_LEN;
+    struct ipoib_msg msg = { .type = IPOIB_MSG_TX_HINT };
+    uint64_t src = ipoib_get_mac(eth + ETH_ADDR_LEN);
+
+    if (!(eth[0] & 2)
+        || !ipoib_limiter_admit(&tx->txq->limiter, hash_uint64(src),
+                                time_msec())) {
+        return;
+    }
+    if (ip[0] >> 4 == 4) {
+        const struct ip_header *nh = ALIGNED_CAST(const struct ip_header *, ip);
+
+        msg.src = in6_addr_mapped_ipv4(get_16aligned_be32(&nh->ip_src));
+        msg.dst = in6_addr_mapped_ipv4(get_16aligned_be32(&nh->ip_dst));
+    } else {
+        memcpy(&msg.src, ip + 8, sizeof msg.src);
+        memcpy(&msg.dst, ip + 24, sizeof msg.dst);
+    }
+    memcpy(&msg.mac, eth, sizeof msg.mac);
+    tx_push(tx, &msg);
+}
+
 /* The packets that tx_slice() does not send itself: what tx_classify() did not
  * take ('mac' is 0), to nobody ('slot' is IPOIB_SLOT_NONE), too long, or
  * without a path to neighbour 'slot'. */
@@ -643,6 +671,7 @@ tx_not_sent(struct tx *tx, struct dp_packet **packetp, uint64_t mac,
         tx_other(tx, packetp);
     } else if (slot == IPOIB_SLOT_NONE) {
         tx_drop(&stats->drop_unknown_mac);
+        tx_hint(tx, dp_packet_data(*packetp));
     } else if (ah || ip_len > tx->mtu) {
         tx_drop(&stats->drop_too_long);
     } else {

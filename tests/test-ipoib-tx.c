@@ -98,6 +98,26 @@ send_dropped(struct gw *gw, struct dp_packet *packet,
     ovs_assert(counter(c) == before + 1);
 }
 
+/* Sends 'packet', whose destination 'mac' is nobody's: it is dropped, and the
+ * control thread is told of 'dst'. */
+static void
+check_hint(struct gw *gw, struct dp_packet *packet, struct eth_addr mac,
+           ovs_be32 dst)
+{
+    const atomic_uint64_t *c = &gw->txq->stats.drop_unknown_mac;
+    uint64_t before = counter(c);
+    struct ipoib_msg msg;
+
+    send_frame(gw, packet);
+    ovs_assert(counter(c) == before + 1);
+    ovs_assert(ipoib_msgq_pop(gw->txq->to_control, &msg));
+    ovs_assert(msg.type == IPOIB_MSG_TX_HINT && !msg.packet);
+    ovs_assert(eth_addr_equals(msg.mac, mac));
+    ovs_assert(in6_addr_get_mapped_ipv4(&msg.dst) == dst);
+    ovs_assert(IN6_IS_ADDR_V4MAPPED(&msg.src));
+    ovs_assert(ipoib_msgq_is_empty(gw->txq->to_control));
+}
+
 /* Sends 'packet', which goes to the control thread; returns the message. */
 static struct ipoib_msg
 send_to_control(struct gw *gw, struct dp_packet *packet,
@@ -188,8 +208,8 @@ test_dropped(void)
     send_frame(gw, make_ip4(0, standin, gw_neigh_ip4(1), 100, 0));
     drain(gw);                  /* The source has been told now. */
 
-    send_dropped(gw, make_ip4(0, unknown, gw_neigh_ip4(1), 100, 0),
-                 &stats->drop_unknown_mac);
+    check_hint(gw, make_ip4(0, unknown, gw_neigh_ip4(1), 100, 0), unknown,
+               gw_neigh_ip4(1));
     send_dropped(gw, make_ip4(0, eth_addr_zero, gw_neigh_ip4(1), 100, 0),
                  &stats->drop_unknown_mac);
     send_dropped(gw, make_ip4(0, cluster, gw_neigh_ip4(1), 100, 0),
