@@ -22,6 +22,8 @@
 #include "openvswitch/dynamic-string.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
+#include "ovs-rcu.h"
+#include "ovs-thread.h"
 #include "smap.h"
 #include "timeval.h"
 #include "util.h"
@@ -45,18 +47,49 @@ dev_of_client(struct ipoib_hca_client *client)
     return CONTAINER_OF(client, struct ipoib_dev, client);
 }
 
+/* Writes 'dev->text' to the file, and frees it. */
 static void
-dev_save(struct ipoib_dev *dev, long long int now)
+dev_write(struct ipoib_dev *dev)
 {
-    size_t n = ipoib_host_table_count(dev->part->shared.hosts)
-               + ipoib_neigh_table_count(dev->part->shared.neighs);
-    int error = ipoib_state_save(dev->part, dev->file);
+    int error = ipoib_state_write(dev->text, dev->file);
 
     if (error && error != dev->save_error) {
         VLOG_WARN("%s: cannot write %s (%s): a restart will forget the hosts",
                   dev->name, dev->file, ovs_strerror(error));
     }
     dev->save_error = error;
+    free(dev->text);
+    dev->text = NULL;
+}
+
+static void *
+dev_writer_main(void *dev_)
+{
+    struct ipoib_dev *dev = dev_;
+
+    ovsrcu_quiesce_start();
+    dev_write(dev);
+    atomic_store_explicit(&dev->writing, false, memory_order_release);
+    return NULL;
+}
+
+static void
+dev_join_writer(struct ipoib_dev *dev)
+{
+    if (dev->has_writer) {
+        xpthread_join(dev->writer, NULL);
+        dev->has_writer = false;
+    }
+}
+
+/* Takes down what is to be remembered.  No writer is at work. */
+static void
+dev_take_down(struct ipoib_dev *dev, long long int now)
+{
+    size_t n = ipoib_host_table_count(dev->part->shared.hosts)
+               + ipoib_neigh_table_count(dev->part->shared.neighs);
+
+    dev->text = ipoib_state_to_text(dev->part);
     dev->part->remember = false;
     dev->next_save = now + SAVE_INTERVAL * (1 + n / 1000);
 }
@@ -67,7 +100,18 @@ dev_run(struct ipoib_hca_client *client, long long int now)
     struct ipoib_dev *dev = dev_of_client(client);
 
     if (dev->part->remember && now >= dev->next_save) {
-        dev_save(dev, now);
+        bool writing;
+
+        atomic_read_explicit(&dev->writing, &writing, memory_order_acquire);
+        if (writing) {
+            dev->next_save = now + SAVE_INTERVAL;
+            return false;
+        }
+        dev_join_writer(dev);
+        dev_take_down(dev, now);
+        atomic_store_relaxed(&dev->writing, true);
+        dev->has_writer = true;
+        dev->writer = ovs_thread_create("ipoib_state", dev_writer_main, dev);
     }
     return false;
 }
@@ -209,6 +253,7 @@ ipoib_dev_open(const char *name, const struct ipoib_dev_options *options,
     dev->port_num = options->port;
     dev->pkey = options->pkey;
     dev->file = dev_file_name(name);
+    atomic_init(&dev->writing, false);
 
     ovs_mutex_lock(&devs_mutex);
     owner = dev_owner(options);
@@ -258,6 +303,8 @@ ipoib_dev_open(const char *name, const struct ipoib_dev_options *options,
 void
 ipoib_dev_close(struct ipoib_dev *dev)
 {
+    char *text = NULL;
+
     if (!dev) {
         return;
     }
@@ -268,12 +315,18 @@ ipoib_dev_close(struct ipoib_dev *dev)
     ovs_mutex_lock(&dev->hca->mutex);
     ipoib_hca_port_remove_client(dev->port, &dev->client);
     if (dev->part->remember) {
-        dev_save(dev, time_msec());
+        text = ipoib_state_to_text(dev->part);
     }
     ipoib_partition_destroy(dev->part);
     ipoib_hca_port_unref(dev->port);
     ovs_mutex_unlock(&dev->hca->mutex);
     ipoib_hca_unref(dev->hca);
+
+    dev_join_writer(dev);
+    if (text) {
+        dev->text = text;
+        dev_write(dev);
+    }
     dev_free(dev);
 }
 

@@ -21,10 +21,12 @@
  * Thread-safety: the functions take what locks they need; main thread unless
  * said otherwise. */
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include "ipoib-partition.h"
 #include "openvswitch/list.h"
+#include "ovs-atomic.h"
 
 struct smap;
 
@@ -48,7 +50,12 @@ struct ipoib_dev {
     struct ipoib_hca_client client; /* To write 'file' in time. */
     char *file;                 /* What is remembered. */
     long long int next_save;
-    int save_error;             /* errno value of the last try. */
+    pthread_t writer;           /* A disk may be slow: a thread for each time
+                                 * that the file is written... */
+    bool has_writer;            /* ...which is to be joined... */
+    atomic_bool writing;        /* ...and is at work. */
+    char *text;                 /* What it writes; its own while at work. */
+    int save_error;             /* errno value of the last try; its own too. */
 };
 
 /* Opens what 'options' name for netdev 'name'.  'ops' are called by the

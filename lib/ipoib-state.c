@@ -118,12 +118,20 @@ write_file(const char *file, const char *text)
     return error;
 }
 
-int
-ipoib_state_save(const struct ipoib_partition *part, const char *file)
+char *
+ipoib_state_to_text(const struct ipoib_partition *part)
 {
-    char *tmp = xasprintf("%s.tmp", file);
     struct json *json = state_to_json(part);
     char *text = json_to_string(json, 0);
+
+    json_destroy(json);
+    return text;
+}
+
+int
+ipoib_state_write(const char *text, const char *file)
+{
+    char *tmp = xasprintf("%s.tmp", file);
     int error = write_file(tmp, text);
 
     if (!error && rename(tmp, file)) {
@@ -132,8 +140,6 @@ ipoib_state_save(const struct ipoib_partition *part, const char *file)
     if (error) {
         unlink(tmp);
     }
-    free(text);
-    json_destroy(json);
     free(tmp);
     return error;
 }

@@ -17,7 +17,8 @@
 
 /* What a partition remembers over a restart of the daemon: its hosts, which
  * are announced under their new QPNs, and its neighbours, whose stand-in MACs
- * are still in the caches of hosts.  With the HCA's mutex. */
+ * are still in the caches of hosts.  With the HCA's mutex, unless said
+ * otherwise. */
 
 #include "ipoib-partition.h"
 
@@ -25,9 +26,13 @@
  * written. */
 #define IPOIB_STATE_MAX_NEIGHBOURS 16384
 
-/* Writes the hosts and neighbours of 'part' to 'file', by way of a temporary
- * file, so that 'file' is always whole.  0 or a positive errno value. */
-int ipoib_state_save(const struct ipoib_partition *part, const char *file);
+/* The hosts and neighbours of 'part' as text, which the caller frees. */
+char *ipoib_state_to_text(const struct ipoib_partition *part);
+
+/* Writes 'text' to 'file', by way of a temporary file, so that 'file' is always
+ * whole.  0 or a positive errno value.  The disk may take its time; no mutex is
+ * needed. */
+int ipoib_state_write(const char *text, const char *file);
 
 /* Learns what 'file' says, if it is of this partition and not older than hosts
  * and neighbours may be.  A file that is not there or malformed teaches
