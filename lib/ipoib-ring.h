@@ -144,6 +144,9 @@ struct ipoib_txq {
     /* Source MACs of late, each with the second in which the control thread
      * was told of it. */
     struct { uint64_t mac; uint32_t told; } sources[256];
+    uint32_t lost[64];          /* The second in which the control thread was
+                                 * told of an unknown destination, by hash of
+                                 * its MAC. */
     atomic_uint32_t state;      /* enum ipoib_txq_state. */
     struct ovs_spin lock;
 };

@@ -632,17 +632,20 @@ static struct ipoib_neigh_fast no_neigh;
 
 /* The packet of Ethernet frame 'eth' goes to nobody.  If its destination can be
  * a stand-in MAC, then of a neighbour that was forgotten and that a host still
- * has in its cache: the control thread can ask who has the IP address. */
+ * has in its cache: the control thread can ask who has the IP address.  It is
+ * told once a second of each: much traffic to somebody who is gone must neither
+ * become as many broadcasts, nor take from what the host may send to the control
+ * thread, ARP that is. */
 static void
-tx_hint(struct tx *tx, const uint8_t *eth)
+tx_hint(struct tx *tx, const uint8_t *eth, uint64_t mac)
 {
+    uint32_t *told = &tx->txq->lost[(mac * UINT64_C(0x9e3779b97f4a7c15))
+                                    >> 58];
     const uint8_t *ip = eth + ETH_HEADER_LEN;
     struct ipoib_msg msg = { .type = IPOIB_MSG_TX_HINT };
-    uint64_t src = ipoib_get_mac(eth + ETH_ADDR_LEN);
 
-    if (!(eth[0] & 2)
-        || !ipoib_limiter_admit(&tx->txq->limiter, hash_uint64(src),
-                                time_msec())) {
+    BUILD_ASSERT_DECL(ARRAY_SIZE(tx->txq->lost) == 64);
+    if (!(eth[0] & 2) || *told == tx->now) {
         return;
     }
     if (ip[0] >> 4 == 4) {
@@ -655,7 +658,9 @@ tx_hint(struct tx *tx, const uint8_t *eth)
         memcpy(&msg.dst, ip + 24, sizeof msg.dst);
     }
     memcpy(&msg.mac, eth, sizeof msg.mac);
-    tx_push(tx, &msg);
+    if (tx_push(tx, &msg)) {
+        *told = tx->now;
+    }
 }
 
 /* The packets that tx_slice() does not send itself: what tx_classify() did not
@@ -671,7 +676,7 @@ tx_not_sent(struct tx *tx, struct dp_packet **packetp, uint64_t mac,
         tx_other(tx, packetp);
     } else if (slot == IPOIB_SLOT_NONE) {
         tx_drop(&stats->drop_unknown_mac);
-        tx_hint(tx, dp_packet_data(*packetp));
+        tx_hint(tx, dp_packet_data(*packetp), mac);
     } else if (ah || ip_len > tx->mtu) {
         tx_drop(&stats->drop_too_long);
     } else {

@@ -192,6 +192,38 @@ test_unicast(void)
     gw_close(gw);
 }
 
+/* Much traffic to a MAC that is nobody's: the control thread hears of it once a
+ * second, and of the host's ARP as ever. */
+static void
+test_lost(void)
+{
+    struct gw *gw = gw_open(64, 32);
+    struct eth_addr lost = ETH_ADDR_C(52,54,00,ff,ff,01);
+    time_t first = time_now();
+    struct ipoib_msg msg;
+    size_t n = 0;
+
+    for (size_t i = 0; i < 2 * IPOIB_LIMIT_BURST; i++) {
+        send_frame(gw, make_ip4(0, lost, gw_neigh_ip4(1), 100, 0));
+        while (ipoib_msgq_pop(gw->txq->to_control, &msg)) {
+            ovs_assert(msg.type == IPOIB_MSG_TX_HINT && !msg.packet);
+            n++;
+        }
+    }
+    ovs_assert(n >= 1 && n <= time_now() - first + 1);
+    ovs_assert(counter(&gw->txq->stats.drop_unknown_mac)
+               == 2 * IPOIB_LIMIT_BURST);
+    msg = send_to_control(
+        gw, ipoib_compose_arp_eth(ARP_OP_REQUEST, false, gw_host_mac(0),
+                                  eth_addr_broadcast, gw_host_mac(0),
+                                  gw_host_ip4(0), eth_addr_zero,
+                                  gw_neigh_ip4(1)),
+        IPOIB_MSG_TX_ARP);
+    dp_packet_delete(msg.packet);
+    ovs_assert(!counter(&gw->txq->stats.drop_rate));
+    gw_close(gw);
+}
+
 static void
 test_dropped(void)
 {
@@ -681,6 +713,7 @@ test_ipoib_tx_main(int argc, char *argv[])
     struct { const char *name; void (*function)(void); } tests[] = {
         { "tx-unicast", test_unicast },
         { "tx-dropped", test_dropped },
+        { "tx-lost", test_lost },
         { "tx-control", test_control },
         { "tx-sources", test_sources },
         { "tx-full", test_full },
