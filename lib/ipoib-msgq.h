@@ -47,8 +47,8 @@ enum ipoib_msg_type {
                                  * the control thread wants to see. */
     IPOIB_MSG_TX_NO_PATH,       /* IP, to the neighbour 'slot'. */
     IPOIB_MSG_TX_HOST,          /* No packet: host 'mac' sends unicasts. */
-    IPOIB_MSG_TX_HINT,          /* No packet: IP address 'src' sends to 'dst' at
-                                 * 'mac', which is no neighbour's that we
+    IPOIB_MSG_TX_HINT,          /* No packet: IP address 'src' sends to 'dst'
+                                 * at 'mac', which is no neighbour's that we
                                  * know. */
 };
 

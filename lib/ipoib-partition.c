@@ -32,9 +32,9 @@ VLOG_DEFINE_THIS_MODULE(ipoib_partition);
 #define AGE_BUDGET 4096
 #define AGE_INTERVAL 1000
 
-/* Queries for the groups of hosts when the port has come up: so many, the first
- * after QUERY_DELAY ms (the bridge makes its flows then), and each time twice as
- * long after the one before. */
+/* Queries for the groups of hosts when the port has come up: so many, the
+ * first after QUERY_DELAY ms (the bridge makes its flows then), and each time
+ * twice as long after the one before. */
 #define N_QUERIES 5
 #define QUERY_DELAY 250
 

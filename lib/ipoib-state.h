@@ -29,9 +29,9 @@
 /* The hosts and neighbours of 'part' as text, which the caller frees. */
 char *ipoib_state_to_text(const struct ipoib_partition *part);
 
-/* Writes 'text' to 'file', by way of a temporary file, so that 'file' is always
- * whole.  0 or a positive errno value.  The disk may take its time; no mutex is
- * needed. */
+/* Writes 'text' to 'file', by way of a temporary file, so that 'file' is
+ * always whole.  0 or a positive errno value.  The disk may take its time; no
+ * mutex is needed. */
 int ipoib_state_write(const char *text, const char *file);
 
 /* Learns what 'file' says, if it is of this partition and not older than hosts

@@ -630,12 +630,12 @@ tx_classify(const struct dp_packet *packet, const uint8_t *eth,
 /* Stands for a neighbour where there is none: it has no path. */
 static struct ipoib_neigh_fast no_neigh;
 
-/* The packet of Ethernet frame 'eth' goes to nobody.  If its destination can be
- * a stand-in MAC, then of a neighbour that was forgotten and that a host still
- * has in its cache: the control thread can ask who has the IP address.  It is
- * told once a second of each: much traffic to somebody who is gone must neither
- * become as many broadcasts, nor take from what the host may send to the control
- * thread, ARP that is. */
+/* The packet of Ethernet frame 'eth' goes to nobody.  If its destination can
+ * be a stand-in MAC, then of a neighbour that was forgotten and that a host
+ * still has in its cache: the control thread can ask who has the IP address.
+ * It is told once a second of each: much traffic to somebody who is gone must
+ * neither become as many broadcasts, nor take from what the host may send to
+ * the control thread, ARP that is. */
 static void
 tx_hint(struct tx *tx, const uint8_t *eth, uint64_t mac)
 {
@@ -649,7 +649,8 @@ tx_hint(struct tx *tx, const uint8_t *eth, uint64_t mac)
         return;
     }
     if (ip[0] >> 4 == 4) {
-        const struct ip_header *nh = ALIGNED_CAST(const struct ip_header *, ip);
+        const struct ip_header *nh = ALIGNED_CAST(const struct ip_header *,
+                                                  ip);
 
         msg.src = in6_addr_mapped_ipv4(get_16aligned_be32(&nh->ip_src));
         msg.dst = in6_addr_mapped_ipv4(get_16aligned_be32(&nh->ip_dst));

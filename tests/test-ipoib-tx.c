@@ -192,8 +192,8 @@ test_unicast(void)
     gw_close(gw);
 }
 
-/* Much traffic to a MAC that is nobody's: the control thread hears of it once a
- * second, and of the host's ARP as ever. */
+/* Much traffic to a MAC that is nobody's: the control thread hears of it once
+ * a second, and of the host's ARP as ever. */
 static void
 test_lost(void)
 {
