@@ -19,6 +19,7 @@
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
+#include "openvswitch/dynamic-string.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
 #include "ovs-rcu.h"
@@ -217,6 +218,80 @@ port_set_sa_dest(struct ipoib_hca_port *port)
     ipoib_sa_set_dest(port->sa, &dest);
 }
 
+static void
+port_log_pkeys(struct ipoib_hca_port *port)
+{
+    struct ds s = DS_EMPTY_INITIALIZER;
+
+    for (int i = 0; i < port->n_pkeys; i++) {
+        if (port->pkeys[i]) {
+            ds_put_format(&s, " %d:0x%04"PRIx16, i, port->pkeys[i]);
+        }
+    }
+    ipoib_event_add(&port->events, port->label, IPOIB_EVENT_PKEYS,
+                    "P_Key table:%s", s.length ? ds_cstr(&s) : " empty");
+    ds_destroy(&s);
+}
+
+static void
+port_log_gid(struct ipoib_hca_port *port)
+{
+    struct ds s = DS_EMPTY_INITIALIZER;
+
+    ib_gid_format(&port->gid, &s);
+    ipoib_event_add(&port->events, port->label, IPOIB_EVENT_GID, "GID %s",
+                    ds_cstr(&s));
+    ds_destroy(&s);
+}
+
+/* Adds 'changes' from the attributes 'old' to the events. */
+static void
+port_log_changes(struct ipoib_hca_port *port, const struct ibv_port_attr *old,
+                 unsigned int changes)
+{
+    const struct ibv_port_attr *new = &port->attr;
+    struct ipoib_events *events = &port->events;
+
+    if (old->state == IBV_PORT_NOP) {
+        /* The first look. */
+        ipoib_event_add(events, port->label, IPOIB_EVENT_PORT_STATE,
+                        "port is %s, LID %"PRIu16", subnet manager at LID "
+                        "%"PRIu16, ipoib_port_state_to_string(new->state),
+                        new->lid, new->sm_lid);
+        return;
+    }
+    if (changes & IPOIB_PORT_STATE) {
+        ipoib_event_add(events, port->label, IPOIB_EVENT_PORT_STATE,
+                        "port is %s (was %s)",
+                        ipoib_port_state_to_string(new->state),
+                        ipoib_port_state_to_string(old->state));
+    }
+    if (changes & IPOIB_PORT_LID) {
+        ipoib_event_add(events, port->label, IPOIB_EVENT_LID,
+                        "LID %"PRIu16", LMC %"PRIu8" (was LID %"PRIu16", "
+                        "LMC %"PRIu8")", new->lid, new->lmc, old->lid,
+                        old->lmc);
+    }
+    if (changes & IPOIB_PORT_SM) {
+        ipoib_event_add(events, port->label, IPOIB_EVENT_SM,
+                        "subnet manager at LID %"PRIu16", SL %"PRIu8" (was "
+                        "LID %"PRIu16", SL %"PRIu8")", new->sm_lid,
+                        new->sm_sl, old->sm_lid, old->sm_sl);
+    }
+    if (changes & IPOIB_PORT_MTU) {
+        ipoib_event_add(events, port->label, IPOIB_EVENT_MTU,
+                        "active MTU %d (was %d)",
+                        ib_mtu_bytes(new->active_mtu),
+                        ib_mtu_bytes(old->active_mtu));
+    }
+    if (changes & IPOIB_PORT_PKEYS) {
+        port_log_pkeys(port);
+    }
+    if (changes & IPOIB_PORT_GID) {
+        port_log_gid(port);
+    }
+}
+
 /* Reads all attributes of 'port'.  Returns what changed. */
 static unsigned int
 port_refresh(struct ipoib_hca_port *port)
@@ -255,6 +330,7 @@ port_refresh(struct ipoib_hca_port *port)
         port->transport->class->update(port->transport);
     }
     port_set_sa_dest(port);
+    port_log_changes(port, &old, changes);
     return changes;
 }
 
@@ -332,6 +408,8 @@ ipoib_hca_port_ref(struct ipoib_hca *hca, uint8_t num,
     port->hca = hca;
     port->num = num;
     port->n_refs = 1;
+    port->label = xasprintf("%s port %"PRIu8, hca->name, num);
+    ipoib_events_init(&port->events);
     port->sa = ipoib_sa_create();
     ovs_list_init(&port->clients);
     ovs_list_push_back(&hca->ports, &port->node);
@@ -353,6 +431,8 @@ ipoib_hca_port_unref(struct ipoib_hca_port *port)
     if (port->transport) {
         port->transport->class->destroy(port->transport);
     }
+    ipoib_events_destroy(&port->events);
+    free(port->label);
     free(port);
 }
 
@@ -418,14 +498,24 @@ port_notify(struct ipoib_hca_port *port, unsigned int changes)
 }
 
 static void
-hca_port_event(struct ipoib_hca *hca, uint8_t num, unsigned int changes)
+hca_port_event(struct ipoib_hca *hca, const struct ibv_async_event *event)
     OVS_REQUIRES(hca->mutex)
 {
-    struct ipoib_hca_port *port = port_find(hca, num);
+    struct ipoib_hca_port *port = port_find(hca, event->element.port_num);
+    unsigned int changes = 0;
 
-    if (port) {
-        port_notify(port, changes | port_refresh(port));
+    if (!port) {
+        return;
     }
+    if (event->event_type == IBV_EVENT_CLIENT_REREGISTER
+        || event->event_type == IBV_EVENT_SM_CHANGE) {
+        ipoib_event_add(&port->events, port->label, IPOIB_EVENT_REREGISTER,
+                        event->event_type == IBV_EVENT_SM_CHANGE
+                        ? "the subnet manager has changed"
+                        : "the subnet manager asks to join again");
+        changes = IPOIB_PORT_REREGISTER;
+    }
+    port_notify(port, changes | port_refresh(port));
 }
 
 static void
@@ -452,6 +542,8 @@ hca_fatal(struct ipoib_hca *hca)
         hca->fatal = true;
         VLOG_WARN("%s: the device has failed", hca->name);
         LIST_FOR_EACH (port, node, &hca->ports) {
+            ipoib_event_add(&port->events, port->label, IPOIB_EVENT_DEVICE,
+                            "the device has failed");
             port_notify(port, IPOIB_PORT_FATAL | port_refresh(port));
         }
     }
@@ -465,14 +557,12 @@ hca_handle_event(struct ipoib_hca *hca, const struct ibv_async_event *event)
     switch (event->event_type) {
     case IBV_EVENT_CLIENT_REREGISTER:
     case IBV_EVENT_SM_CHANGE:
-        hca_port_event(hca, event->element.port_num, IPOIB_PORT_REREGISTER);
-        break;
     case IBV_EVENT_PORT_ACTIVE:
     case IBV_EVENT_PORT_ERR:
     case IBV_EVENT_LID_CHANGE:
     case IBV_EVENT_PKEY_CHANGE:
     case IBV_EVENT_GID_CHANGE:
-        hca_port_event(hca, event->element.port_num, 0);
+        hca_port_event(hca, event);
         break;
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:

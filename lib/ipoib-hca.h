@@ -28,6 +28,7 @@
 #include <infiniband/verbs.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include "ipoib-events.h"
 #include "ipoib-mad.h"
 #include "ipoib-msgq.h"
 #include "ipoib-path.h"
@@ -76,6 +77,8 @@ struct ipoib_hca_port {
     struct ovs_list node;       /* In ipoib_hca 'ports'. */
     struct ipoib_hca *hca;
     uint8_t num;                /* Port number, from 1. */
+    char *label;                /* For the log. */
+    struct ipoib_events events;
     unsigned int n_refs;
 
     struct ibv_port_attr attr;

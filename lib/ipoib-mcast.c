@@ -509,12 +509,12 @@ mcast_leave_answer(void *group_, int error, uint16_t status,
     mcast_enqueue(group);
 }
 
-/* Why the last try to join 'group' failed, for people. */
-static const char *
-mcast_failure(const struct ipoib_mcast_group *group)
+const char *
+ipoib_mcast_failure(const struct ipoib_mcast_group *group)
 {
     switch (group->last_error) {
-    case 0: return ib_sa_status_to_string(group->last_status);
+    case 0: return (group->last_status
+                    ? ib_sa_status_to_string(group->last_status) : NULL);
     case ETIMEDOUT: return "no answer from the subnet administrator";
     case EMSGSIZE: return "its MTU is larger than the port's";
     case EBADR: return "its Q_Key is not the broadcast group's";
@@ -527,7 +527,7 @@ static void
 mcast_log_failure(const struct ipoib_mcast_group *group)
 {
     struct ds ds = DS_EMPTY_INITIALIZER;
-    const char *reason = mcast_failure(group);
+    const char *reason = ipoib_mcast_failure(group);
 
     if (mcast_is_broadcast(group) && group->backoff >= 4) {
         /* Not the first time, so that it is no SM that just starts. */
@@ -536,10 +536,8 @@ mcast_log_failure(const struct ipoib_mcast_group *group)
         VLOG_WARN_RL(&rl, "cannot join broadcast group %s: %s",
                      mcast_format(group, &ds), reason);
     } else {
-        static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(10, 20);
-
-        VLOG_INFO_RL(&rl, "failed to join group %s: %s",
-                     mcast_format(group, &ds), reason);
+        VLOG_DBG("failed to join group %s: %s", mcast_format(group, &ds),
+                 reason);
     }
     ds_destroy(&ds);
 }

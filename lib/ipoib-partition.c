@@ -17,6 +17,7 @@
 
 #include <errno.h>
 #include "ipoib-control.h"
+#include "openvswitch/dynamic-string.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
 #include "timeval.h"
@@ -125,17 +126,38 @@ partition_update_state(struct ipoib_partition *part)
         ipoib_partition_republish_paths(part);
     }
     atomic_store_relaxed(&part->shared.up, up);
-    if (up != was_up) {
-        if (up) {
-            VLOG_INFO("%s: up, P_Key 0x%04x, LID %u, MTU %u", part->name,
-                      part->pkey, part->port->attr.lid, mtu);
-        } else {
-            VLOG_INFO("%s: down: %s", part->name, reason);
-        }
+    if (up && !was_up) {
+        ipoib_event_add(&part->events, part->name, IPOIB_EVENT_UP,
+                        "up, P_Key 0x%04x, LID %u, MTU %u", part->pkey,
+                        part->port->attr.lid, mtu);
+    } else if (reason != part->reason && !up) {
+        ipoib_event_add(&part->events, part->name, IPOIB_EVENT_DOWN,
+                        "down: %s", reason);
     }
-    if (up != was_up || mtu != old_mtu) {
+    if (up != was_up || mtu != old_mtu || reason != part->reason) {
+        part->reason = reason;
         partition_tell(part);
     }
+}
+
+/* Adds the first of a row of failures to join 'group' to the events.  An SA
+ * that does not answer at all is told of the broadcast group only. */
+static void
+group_log_failure(struct ipoib_partition *part,
+                  const struct ipoib_mcast_group *group)
+{
+    const char *reason = ipoib_mcast_failure(group);
+    struct ds s = DS_EMPTY_INITIALIZER;
+
+    if (!reason || group->backoff != 1 || group->state == IPOIB_MCAST_LEAVING
+        || (group->last_error == ETIMEDOUT
+            && !group_is_broadcast(part, group))) {
+        return;
+    }
+    ib_gid_format(&group->mgid, &s);
+    ipoib_event_add(&part->events, part->name, IPOIB_EVENT_GROUP,
+                    "failed to join group %s: %s", ds_cstr(&s), reason);
+    ds_destroy(&s);
 }
 
 static void
@@ -143,6 +165,7 @@ group_changed(void *part_, struct ipoib_mcast_group *group)
 {
     struct ipoib_partition *part = part_;
 
+    group_log_failure(part, group);
     if (group_is_broadcast(part, group)) {
         if (group->state == IPOIB_MCAST_JOINED) {
             ipoib_partition_set_qkey(part, group->qkey);
@@ -556,6 +579,7 @@ ipoib_partition_create(struct ipoib_hca_port *port, uint16_t pkey,
         .pkey_index = MAX(part->pkey_index, 0),
     };
     part->group_mtu = IPOIB_MTU_DEFAULT;
+    ipoib_events_init(&part->events);
     ovs_list_init(&part->announce);
     part->ctlq = ipoib_ctlq_create(hca->verbs, hca->ctx, hca->pd, CTLQ_SLOTS,
                                    ib_mtu_bytes(port->attr.max_mtu));
@@ -606,6 +630,7 @@ ipoib_partition_destroy(struct ipoib_partition *part)
     LIST_FOR_EACH_POP (a, node, &part->announce) {
         free(a);
     }
+    ipoib_events_destroy(&part->events);
     free(part->name);
     free(part);
 }

@@ -90,6 +90,8 @@ struct ipoib_partition {
     long long int next_announce;
     bool remember;              /* Hosts or neighbours have changed. */
     bool removing;              /* Being destroyed: tell nobody. */
+    struct ipoib_events events;
+    const char *reason;         /* Why it is down, as was told last. */
 };
 
 /* Makes the partition 'pkey' (bit 15 is ignored) of 'port'; the queues come

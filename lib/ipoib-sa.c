@@ -23,6 +23,7 @@
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
 #include "random.h"
+#include "timeval.h"
 #include "unaligned.h"
 #include "util.h"
 
@@ -54,6 +55,7 @@ struct ipoib_sa_request {
     void *aux;
     bool outstanding;           /* Has a slot. */
     bool sent_before;
+    long long int sent;         /* Last try, time_usec(). */
     uint32_t tid;               /* Low 32 bits; only if 'outstanding'. */
     unsigned int n_tries;       /* Made. */
     unsigned int max_tries;
@@ -79,9 +81,8 @@ struct ipoib_sa {
     long long int blocked;      /* Transport is full: not before this. */
 
     struct ipoib_sa_request *info_request;
-    bool info_known;
     bool info_done;             /* Known, or given up. */
-    bool send_only_full;
+    struct ipoib_sa_info info;
 
     struct ipoib_sa_stats stats;
 };
@@ -140,7 +141,7 @@ ipoib_sa_set_report_cb(struct ipoib_sa *sa, ipoib_sa_report_cb *cb, void *aux)
 bool
 ipoib_sa_send_only_full_member(const struct ipoib_sa *sa)
 {
-    return sa->info_known && sa->send_only_full;
+    return sa->info.cap_mask2 & IB_CPI_MASK2_SEND_ONLY_FULL_MEMBER;
 }
 
 bool
@@ -154,6 +155,55 @@ ipoib_sa_get_stats(const struct ipoib_sa *sa, struct ipoib_sa_stats *stats)
 {
     *stats = sa->stats;
     stats->n_queued = ovs_list_size(&sa->queued);
+    stats->window = sa->window;
+}
+
+void
+ipoib_sa_get_info(const struct ipoib_sa *sa, struct ipoib_sa_info *info)
+{
+    *info = sa->info;
+}
+
+/* 100, 200, 500 us, 1, 2, 5 ms ... 5 s. */
+uint64_t
+ipoib_sa_latency_limit(unsigned int i)
+{
+    static const unsigned int steps[] = { 1, 2, 5 };
+    uint64_t limit = 100;
+
+    if (i >= IPOIB_SA_N_LATENCIES - 1) {
+        return UINT64_MAX;
+    }
+    for (unsigned int decade = i / ARRAY_SIZE(steps); decade; decade--) {
+        limit *= 10;
+    }
+    return limit * steps[i % ARRAY_SIZE(steps)];
+}
+
+static void
+sa_count_latency(struct ipoib_sa *sa, long long int usec)
+{
+    unsigned int i = 0;
+
+    while (MAX(usec, 0) > ipoib_sa_latency_limit(i)) {
+        i++;
+    }
+    sa->stats.latencies[i]++;
+}
+
+static void
+sa_count_refusal(struct ipoib_sa *sa, uint16_t status)
+{
+    sa->stats.n_refused++;
+    for (unsigned int i = 0; i < IPOIB_SA_N_STATUSES; i++) {
+        struct ipoib_sa_refusals *r = &sa->stats.refusals[i];
+
+        if (!r->n || r->status == status) {
+            r->status = status;
+            r->n++;
+            return;
+        }
+    }
 }
 
 /* Requests. */
@@ -288,6 +338,7 @@ sa_transmit(struct ipoib_sa *sa, struct ipoib_sa_request *r, unsigned int slot,
         COVERAGE_INC(ipoib_sa_sent);
     }
     r->sent_before = true;
+    r->sent = time_usec();
     r->busy = false;
     if (r->n_tries++ && !r->fixed) {
         r->timeout *= 2;
@@ -433,7 +484,7 @@ ipoib_sa_set_dest(struct ipoib_sa *sa, const struct ipoib_mad_dest *dest)
         sa->dest = *dest;
         sa_requeue_all(sa);
         sa_ask_info(sa);
-    } else if (sa->info_done && !sa->info_known) {
+    } else if (sa->info_done && !sa->info.known) {
         /* Somebody thinks that something is new: another chance. */
         sa_ask_info(sa);
     }
@@ -452,12 +503,19 @@ sa_info_cb(void *sa_, int error, uint16_t status, const struct ib_sa_mad *mad)
         const struct ib_class_port_info *info
             = ALIGNED_CAST(const struct ib_class_port_info *, mad->data);
 
-        sa->info_known = true;
-        sa->send_only_full = ntohl(info->cap_mask2_resp) >> 5
-                             & IB_CPI_MASK2_SEND_ONLY_FULL_MEMBER;
+        sa->info = (struct ipoib_sa_info) {
+            .known = true,
+            .base_version = info->base_version,
+            .class_version = info->class_version,
+            .cap_mask = ntohs(info->cap_mask),
+            .cap_mask2 = ntohl(info->cap_mask2_resp) >> 5,
+            .resp_time = ntohl(info->cap_mask2_resp) & 0x1f,
+        };
         VLOG_DBG("SA at LID %"PRIu16" %s send-only full members",
-                 sa->dest.lid, sa->send_only_full ? "knows" : "lacks");
+                 sa->dest.lid,
+                 ipoib_sa_send_only_full_member(sa) ? "knows" : "lacks");
     } else {
+        sa->info.silent = error == ETIMEDOUT;
         VLOG_INFO("SA at LID %"PRIu16" does not tell its capabilities (%s)",
                   sa->dest.lid, error ? ovs_strerror(error)
                                       : ib_sa_status_to_string(status));
@@ -469,7 +527,8 @@ sa_ask_info(struct ipoib_sa *sa)
 {
     ipoib_sa_cancel(sa, sa->info_request);
     sa->info_request = NULL;
-    sa->info_known = sa->info_done = sa->send_only_full = false;
+    sa->info_done = false;
+    memset(&sa->info, 0, sizeof sa->info);
     if (sa_can_send(sa)) {
         struct ipoib_sa_request *r;
 
@@ -549,8 +608,9 @@ sa_receive_answer(struct ipoib_sa *sa, const struct ib_sa_mad *mad)
         }
     }
     sa->stats.n_answers++;
+    sa_count_latency(sa, time_usec() - r->sent);
     if (status) {
-        sa->stats.n_refused++;
+        sa_count_refusal(sa, status);
     }
     sa_finish(sa, r, 0, status, mad);
 }

@@ -116,6 +116,14 @@ format_value(const struct json *json, struct ds *s)
         if (!ipoib_json_array_size(json)) {
             ds_put_char(s, '-');
         }
+    } else if (json->type == JSON_OBJECT) {
+        const struct shash_node **nodes = shash_sort(json_object(json));
+
+        for (size_t i = 0; i < shash_count(json_object(json)); i++) {
+            ds_put_format(s, "%s%s=", i ? "," : "", nodes[i]->name);
+            format_value(nodes[i]->data, s);
+        }
+        free(nodes);
     } else if (json->type == JSON_TRUE || json->type == JSON_FALSE) {
         ds_put_cstr(s, json->type == JSON_TRUE ? "yes" : "no");
     } else {
@@ -424,9 +432,8 @@ mcast_add_row(const struct ipoib_mcast_group *group, void *aux_)
     json_object_put(json, "attached", json_boolean_create(group->attached));
     put_int(json, "waiting", group->n_wait);
     json_object_put_string(json, "sa-status",
-                           group->last_error
-                           ? ovs_strerror(group->last_error)
-                           : ib_sa_status_to_string(group->last_status));
+                           ipoib_mcast_failure(group)
+                           ? ipoib_mcast_failure(group) : "ok");
     json_array_add(aux->rows, json);
 }
 
@@ -537,6 +544,140 @@ queue_add(struct ipoib_dev *dev, struct json *rows)
 static const struct show show_queue = { .add = queue_add };
 
 
+/* ipoib/sa/show. */
+
+static void
+sa_put_info(struct json *json, const struct ipoib_sa *sa)
+{
+    struct ipoib_sa_info info;
+
+    ipoib_sa_get_info(sa, &info);
+    json_object_put(json, "capabilities-known",
+                    json_boolean_create(info.known));
+    json_object_put_format(json, "capability-mask", "0x%04"PRIx16,
+                           info.cap_mask);
+    json_object_put_format(json, "capability-mask-2", "0x%07"PRIx32,
+                           info.cap_mask2);
+    put_int(json, "class-version", info.class_version);
+    put_int(json, "response-time-value", info.resp_time);
+    json_object_put(json, "send-only-full-member",
+                    json_boolean_create(ipoib_sa_send_only_full_member(sa)));
+}
+
+/* Of the histogram, the buckets that have something in them. */
+static void
+sa_put_latencies(struct json *json, const struct ipoib_sa_stats *stats)
+{
+    struct json *array = json_array_create_empty();
+
+    for (unsigned int i = 0; i < IPOIB_SA_N_LATENCIES; i++) {
+        uint64_t limit = ipoib_sa_latency_limit(i);
+        struct json *bucket;
+
+        if (!stats->latencies[i]) {
+            continue;
+        }
+        bucket = json_object_create();
+        put_int(bucket, "n", stats->latencies[i]);
+        if (limit != UINT64_MAX) {
+            put_int(bucket, "us", limit);
+        }
+        json_array_add(array, bucket);
+    }
+    json_object_put(json, "latencies", array);
+}
+
+static void
+sa_put_refusals(struct json *json, const struct ipoib_sa_stats *stats)
+{
+    struct json *array = json_array_create_empty();
+
+    for (unsigned int i = 0; i < IPOIB_SA_N_STATUSES; i++) {
+        const struct ipoib_sa_refusals *r = &stats->refusals[i];
+        struct json *refusals;
+
+        if (!r->n) {
+            break;
+        }
+        refusals = json_object_create();
+        put_int(refusals, "n", r->n);
+        json_object_put_format(refusals, "status", "0x%04"PRIx16, r->status);
+        json_object_put_string(refusals, "text",
+                               ib_sa_status_to_string(r->status));
+        json_array_add(array, refusals);
+    }
+    json_object_put(json, "refusals", array);
+}
+
+static void
+sa_add(struct ipoib_dev *dev, struct json *rows)
+{
+    const struct ipoib_hca_port *port = dev->port;
+    struct json *json = json_object_create();
+    struct ipoib_sa_stats stats;
+
+    ipoib_sa_get_stats(port->sa, &stats);
+    json_object_put_string(json, "port", dev->name);
+    json_object_put_string(json, "transport",
+                           port->transport ? port->transport->class->name
+                           : ovs_strerror(port->transport_error));
+    put_int(json, "sm-lid", port->attr.sm_lid);
+    put_int(json, "sm-sl", port->attr.sm_sl);
+    put_int(json, "window", stats.window);
+    put_int(json, "outstanding", stats.n_outstanding);
+    put_int(json, "queued", stats.n_queued);
+    put_int(json, "sent", stats.n_sent);
+    put_int(json, "sent-again", stats.n_resent);
+    put_int(json, "answers", stats.n_answers);
+    put_int(json, "refused", stats.n_refused);
+    put_int(json, "timeouts", stats.n_timeouts);
+    put_int(json, "busy", stats.n_busy);
+    put_int(json, "late", stats.n_late);
+    put_int(json, "bad", stats.n_bad);
+    put_int(json, "reports", stats.n_reports);
+    sa_put_latencies(json, &stats);
+    sa_put_refusals(json, &stats);
+    sa_put_info(json, port->sa);
+    json_array_add(rows, json);
+}
+
+static const struct show show_sa = { .add = sa_add };
+
+
+/* ipoib/events. */
+
+static void
+event_add_row(const struct ipoib_event *event, void *aux_)
+{
+    const struct row_aux *aux = aux_;
+    struct json *json = json_object_create();
+
+    json_object_put_string(json, "port", aux->dev->name);
+    json_object_put(json, "time", json_string_create_nocopy(
+        xastrftime_msec("%Y-%m-%dT%H:%M:%S.###Z", event->when, true)));
+    json_object_put_string(json, "type",
+                           ipoib_event_type_to_string(event->type));
+    json_object_put_string(json, "event", event->text);
+    put_int(json, "more", event->n_more);
+    json_array_add(aux->rows, json);
+}
+
+static void
+events_add(struct ipoib_dev *dev, struct json *rows)
+{
+    struct row_aux aux = { dev, rows };
+
+    ipoib_events_merge(&dev->port->events, &dev->part->events, event_add_row,
+                       &aux);
+}
+
+static const struct column event_columns[] = {
+    { "port", "port" }, { "time", "time" }, { "type", "type" },
+    { "more", "more" }, { "event", "event" }, { NULL, NULL },
+};
+static const struct show show_events = { events_add, event_columns };
+
+
 /* Commands. */
 
 struct show_aux {
@@ -620,6 +761,8 @@ ipoib_unixctl_init(void)
         { "ipoib/path/show", &show_path },
         { "ipoib/mcast/show", &show_mcast },
         { "ipoib/queue/show", &show_queue },
+        { "ipoib/sa/show", &show_sa },
+        { "ipoib/events", &show_events },
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {

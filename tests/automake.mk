@@ -11,6 +11,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-bench.c \
 	tests/test-ipoib-compat.c \
 	tests/test-ipoib-datapath.c \
+	tests/test-ipoib-events.c \
 	tests/test-ipoib-fabric-lib.c \
 	tests/test-ipoib-fabric-sa.c \
 	tests/test-ipoib-fabric.c \
