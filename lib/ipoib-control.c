@@ -30,23 +30,6 @@
 
 static const struct eth_addr eth_addr_null;
 
-/* True if 'ip' can be the address of one station. */
-static bool
-ip_is_stations(const struct in6_addr *ip)
-{
-    ovs_be32 ip4;
-
-    if (!ip || ipv6_mask_is_any(ip) || ipv6_addr_is_multicast(ip)
-        || IN6_IS_ADDR_LOOPBACK(ip)) {
-        return false;
-    }
-    if (!IN6_IS_ADDR_V4MAPPED(ip)) {
-        return true;
-    }
-    ip4 = in6_addr_get_mapped_ipv4(ip);
-    return ip4 && !ip_is_multicast(ip4) && ip4 != OVS_BE32_MAX;
-}
-
 
 /* Learning. */
 
@@ -64,10 +47,13 @@ ipoib_control_learn_host(struct ipoib_partition *part, struct eth_addr mac,
         /* A neighbour's stand-in MAC comes back from the Ethernet side. */
         return NULL;
     }
-    if (ip && !ip_is_stations(ip)) {
+    if (ip && !ipoib_ip_is_station(ip)) {
         ip = NULL;
     }
     host = ipoib_host_learn(part->shared.hosts, mac, 0, ip, now, &changes);
+    if (!host) {
+        return NULL;
+    }
     ipoib_hostqps_assign(part->hostqps, part->shared.hosts, host);
     if (changes) {
         part->remember = true;
@@ -128,8 +114,11 @@ ipoib_control_learn_neigh(struct ipoib_partition *part,
     }
     atomic_read_relaxed(&part->shared.lid_mask, &mask);
     neigh = ipoib_neigh_learn(part->shared.neighs, addr,
-                              ip && ip_is_stations(ip) ? ip : NULL,
+                              ip && ipoib_ip_is_station(ip) ? ip : NULL,
                               slid & mask, now, &changes);
+    if (!neigh) {
+        return NULL;
+    }
     if (changes & IPOIB_NEIGH_REBORN) {
         announce_neigh(part, neigh);
     }
@@ -203,7 +192,7 @@ sender_mac(const struct ipoib_partition *part, const struct ipoib_msg *msg,
 
         ipoib_neigh_by_lid(neighs, &key, 1, &slot);
     }
-    if (slot == IPOIB_SLOT_NONE && ip_is_stations(src)) {
+    if (slot == IPOIB_SLOT_NONE && ipoib_ip_is_station(src)) {
         slot = ipoib_neigh_by_ip(neighs, src);
     }
     return slot == IPOIB_SLOT_NONE ? part->shared.mac
@@ -365,7 +354,7 @@ proxy_ns_to_ib(struct ipoib_partition *part, const struct ipoib_nd_info *info,
 
     if (!part->config.proxy_reply || info->type != ND_NEIGHBOR_SOLICIT
         || !ipv6_addr_is_multicast(&info->dst)
-        || !ip_is_stations(&info->src)) {
+        || !ipoib_ip_is_station(&info->src)) {
         return false;
     }
     host = ipoib_host_find_ip(part->shared.hosts, &info->target);
@@ -475,7 +464,7 @@ rx_hint(struct ipoib_partition *part, const struct ipoib_msg *msg)
     bool v4 = IN6_IS_ADDR_V4MAPPED(&msg->src);
     struct ipoib_host_ip *hip;
 
-    if (!host || !ip_is_stations(&msg->src)
+    if (!host || !ipoib_ip_is_station(&msg->src)
         || ipoib_neigh_find_ip(part->shared.neighs, &msg->src)
         || !token_bucket_withdraw(&probes, 1)) {
         return;
@@ -640,7 +629,7 @@ proxy_ns_to_eth(struct ipoib_partition *part, const struct ipoib_nd_info *info,
 
     if (!part->config.proxy_reply || info->type != ND_NEIGHBOR_SOLICIT
         || !ipv6_addr_is_multicast(&info->dst)
-        || !ip_is_stations(&info->src)) {
+        || !ipoib_ip_is_station(&info->src)) {
         return false;
     }
     neigh = ipoib_neigh_find_ip(part->shared.neighs, &info->target);
@@ -670,8 +659,10 @@ tx_learn_nd(struct ipoib_partition *part, const struct ipoib_nd_info *info,
     }
     if (info->type == ND_NEIGHBOR_ADVERT && own) {
         host = ipoib_control_learn_host(part, mac, &info->target, now);
-        ipoib_host_set_router(part->shared.hosts, host,
-                              info->na_flags & 0x80);
+        if (host) {
+            ipoib_host_set_router(part->shared.hosts, host,
+                                  info->na_flags & 0x80);
+        }
     } else if (info->type == ND_ROUTER_ADVERT) {
         ipoib_host_set_router(part->shared.hosts, host, true);
     } else if (info->type == ND_NEIGHBOR_SOLICIT

@@ -237,6 +237,10 @@ ipoib_dev_open(const char *name, const struct ipoib_dev_options *options,
                 ipoib_hca_port_unref(dev->port);
             }
         }
+        if (!error) {
+            /* From now on the control thread may call 'ops'. */
+            *devp = dev;
+        }
         ovs_mutex_unlock(&dev->hca->mutex);
         if (error) {
             ipoib_hca_unref(dev->hca);
@@ -246,7 +250,6 @@ ipoib_dev_open(const char *name, const struct ipoib_dev_options *options,
         dev_free(dev);
     } else {
         ovs_list_push_back(&all_devs, &dev->node);
-        *devp = dev;
     }
     ovs_mutex_unlock(&devs_mutex);
     return error;

@@ -33,6 +33,10 @@ VLOG_DEFINE_THIS_MODULE(ipoib_hca);
  * client that could not be made. */
 #define TRANSPORT_RETRY 5000
 
+/* The attributes of a port that is not active are read again this often, in
+ * ms, since no event tells how far the subnet manager has brought it. */
+#define PORT_POLL 2000
+
 static struct ovs_mutex hcas_mutex = OVS_MUTEX_INITIALIZER;
 static struct ovs_list all_hcas OVS_GUARDED_BY(hcas_mutex)
     = OVS_LIST_INITIALIZER(&all_hcas);
@@ -616,6 +620,10 @@ port_run(struct ipoib_hca_port *port, long long int now)
     struct ipoib_hca_client *client;
     bool more = false;
 
+    if (port->attr.state != IBV_PORT_ACTIVE && now >= port->next_poll) {
+        port->next_poll = now + PORT_POLL;
+        port_notify(port, port_refresh(port));
+    }
     port_make_transport(port, now);
     if (port->transport) {
         port->transport->class->run(port->transport);
@@ -632,6 +640,9 @@ port_wait(struct ipoib_hca_port *port)
 {
     struct ipoib_hca_client *client;
 
+    if (port->attr.state != IBV_PORT_ACTIVE) {
+        poll_timer_wait_until(port->next_poll);
+    }
     if (port->transport) {
         port->transport->class->wait(port->transport);
     } else {

@@ -91,6 +91,7 @@ struct ipoib_hca_port {
     struct ipoib_mad_transport *transport; /* NULL: could not be made. */
     int transport_error;        /* Why not, errno. */
     long long int next_transport; /* When to try again. */
+    long long int next_poll;    /* Of the attributes, if it is not active. */
     struct ipoib_sa *sa;
     struct ovs_list clients;    /* Of struct ipoib_hca_client. */
 };

@@ -413,6 +413,7 @@ ipoib_hostqps_update(struct ipoib_hostqps *hqs,
         if (restart) {
             error = ipoib_verbs_ud_restart(verbs, hq->qp, ud);
             ipoib_ctlq_forget(hqs->ctlq, hq->qp->qp_num);
+            ipoib_rxq_suspect_loss(hqs->rxqs[hq->rxq]);
         } else {
             error = verbs->modify_qp(hq->qp, &attr, IBV_QP_QKEY);
         }
@@ -440,6 +441,7 @@ ipoib_hostqps_event(struct ipoib_hostqps *hqs, enum ibv_event_type type,
                      "it again", qpn);
         ipoib_verbs_ud_restart(hqs->shared->verbs, hq->qp, &hqs->ud);
         ipoib_ctlq_forget(hqs->ctlq, qpn);
+        ipoib_rxq_suspect_loss(hqs->rxqs[hq->rxq]);
     }
 }
 

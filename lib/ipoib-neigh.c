@@ -187,10 +187,18 @@ void
 ipoib_neigh_by_lid(const struct ipoib_neigh_table *t, const uint64_t keys[],
                    size_t n, uint32_t slots[])
 {
-    ipoib_table_lookup_batch(t->lids, keys, n, slots);
+    ipoib_neigh_by_lid__(t, keys, n, slots);
     for (size_t i = 0; i < n; i++) {
-        slots[i] |= -(slots[i] >> 31); /* LID_SEVERAL: IPOIB_SLOT_NONE. */
+        slots[i] = slots[i] & LID_SEVERAL ? IPOIB_SLOT_NONE : slots[i];
     }
+}
+
+void
+ipoib_neigh_by_lid__(const struct ipoib_neigh_table *t, const uint64_t keys[],
+                     size_t n, uint32_t slots[])
+{
+    BUILD_ASSERT(LID_SEVERAL == IPOIB_NEIGH_NOT_FOUND);
+    ipoib_table_lookup_batch(t->lids, keys, n, slots);
 }
 
 uint32_t

@@ -207,6 +207,11 @@ void ipoib_neigh_by_mac(const struct ipoib_neigh_table *,
 void ipoib_neigh_by_lid(const struct ipoib_neigh_table *,
                         const uint64_t keys[], size_t n, uint32_t slots[]);
 /* The GID prefix does not count, as QPN and GUID are the identity. */
+/* The same, but that what is not found has IPOIB_NEIGH_NOT_FOUND set, and may
+ * be other than IPOIB_SLOT_NONE. */
+#define IPOIB_NEIGH_NOT_FOUND (UINT32_C(1) << 31)
+void ipoib_neigh_by_lid__(const struct ipoib_neigh_table *,
+                          const uint64_t keys[], size_t n, uint32_t slots[]);
 uint32_t ipoib_neigh_by_gid(const struct ipoib_neigh_table *,
                             const struct ib_gid *, uint32_t qpn);
 uint32_t ipoib_neigh_by_ip(const struct ipoib_neigh_table *,

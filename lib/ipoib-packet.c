@@ -398,9 +398,17 @@ nd_fixed_len(uint8_t type)
     }
 }
 
+/* Type of the link-layer address option that a message of 'type' may have. */
+static uint8_t
+nd_lladdr_type(uint8_t type)
+{
+    return (type == ND_NEIGHBOR_ADVERT || type == ND_REDIRECT
+            ? ND_OPT_TARGET_LINKADDR : ND_OPT_SOURCE_LINKADDR);
+}
+
 /* Checks the options of 'len' bytes at 'opts': each link-layer address option
- * must have 'opt_len' bytes.  Stores the number of these in '*n', and in
- * '*lladdr' the first one of type 'want' or NULL. */
+ * must be of type 'want' and have 'opt_len' bytes.  Stores the number of these
+ * in '*n', and in '*lladdr' the first one or NULL. */
 static bool
 nd_parse_options(const uint8_t *opts, size_t len, uint8_t want,
                  size_t opt_len, size_t *n, const uint8_t **lladdr)
@@ -414,10 +422,11 @@ nd_parse_options(const uint8_t *opts, size_t len, uint8_t want,
             return false;
         }
         if (is_lladdr_option(opts[0])) {
-            if (this_len != opt_len || ++*n > MAX_LLADDR_OPTIONS) {
+            if (opts[0] != want || this_len != opt_len
+                || ++*n > MAX_LLADDR_OPTIONS) {
                 return false;
             }
-            if (opts[0] == want && !*lladdr) {
+            if (!*lladdr) {
                 *lladdr = opts;
             }
         }
@@ -463,12 +472,9 @@ nd_parse(const uint8_t *ip, size_t len, size_t l4_ofs, size_t opt_len,
         info->na_flags = icmp[4] & 0xe0;
     }
 
-    uint8_t want = (info->type == ND_NEIGHBOR_ADVERT
-                    || info->type == ND_REDIRECT
-                    ? ND_OPT_TARGET_LINKADDR : ND_OPT_SOURCE_LINKADDR);
     size_t n;
-    if (!nd_parse_options(icmp + fixed_len, l4_len - fixed_len, want, opt_len,
-                          &n, lladdr)) {
+    if (!nd_parse_options(icmp + fixed_len, l4_len - fixed_len,
+                          nd_lladdr_type(info->type), opt_len, &n, lladdr)) {
         return false;
     }
     info->has_lladdr = *lladdr != NULL;
@@ -538,7 +544,8 @@ nd_find_options(const uint8_t *ip, size_t l4_ofs, size_t opt_len)
 
     o.ofs = l4_ofs + nd_fixed_len(ip[l4_ofs]);
     o.len = IPV6_HEADER_LEN + ntohs(nh->ip6_plen) - o.ofs;
-    nd_parse_options(ip + o.ofs, o.len, 0, opt_len, &o.n_lladdrs, &lladdr);
+    nd_parse_options(ip + o.ofs, o.len, nd_lladdr_type(ip[l4_ofs]), opt_len,
+                     &o.n_lladdrs, &lladdr);
     return o;
 }
 

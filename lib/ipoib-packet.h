@@ -153,7 +153,9 @@ struct ipoib_nd_info {
  * 'ip', which comes from the fabric, or from Ethernet.  Returns false, and the
  * packet is to be dropped, if it is malformed: cut short, a wrong checksum,
  * hop limit other than 255, an option of length 0 or that overruns, more than
- * two link-layer address options, or one of the other side's length. */
+ * two link-layer address options, one of the other side's length, or one of
+ * the type that the message does not have (so that all that a translation
+ * replaces was looked at). */
 bool ipoib_nd_parse_ib(const void *ip, size_t len, size_t l4_ofs,
                        struct ipoib_nd_info *);
 bool ipoib_nd_parse_eth(const void *ip, size_t len, size_t l4_ofs,

@@ -310,6 +310,7 @@ ipoib_partition_restart_qps(struct ipoib_partition *part)
 
         ipoib_verbs_ud_restart(verbs, qp, &part->ud);
         ipoib_ctlq_forget(part->ctlq, qp->qp_num);
+        ipoib_rxq_suspect_loss(part->rxqs[i]);
     }
     /* Transmit queues are restarted when the data path leaves them alone. */
     for (unsigned int i = 0; i < part->n_txq; i++) {

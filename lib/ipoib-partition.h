@@ -83,6 +83,7 @@ struct ipoib_partition {
     struct ipoib_rx_stats rx_stats;
     struct ipoib_tx_stats tx_stats;
 
+    const char *reason;         /* Why it is down, NULL if it is up. */
     int group_mtu;              /* IP packets that the broadcast group takes. */
     int mtu_limit;              /* 0, or what the user wants at most. */
     long long int next_age;     /* Next slice of aging. */
@@ -91,7 +92,6 @@ struct ipoib_partition {
     bool remember;              /* Hosts or neighbours have changed. */
     bool removing;              /* Being destroyed: tell nobody. */
     struct ipoib_events events;
-    const char *reason;         /* Why it is down, as was told last. */
 };
 
 /* Makes the partition 'pkey' (bit 15 is ignored) of 'port'; the queues come

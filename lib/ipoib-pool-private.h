@@ -40,6 +40,8 @@
  * The headers (struct dp_packet) are apart from the frames, so that the HCA
  * does not write next to them. */
 #define IPOIB_POOL_COLOURS 16
+#define CACHE_LINE_SHIFT 6
+BUILD_ASSERT_DECL(CACHE_LINE_SIZE == 1 << CACHE_LINE_SHIFT);
 
 struct ipoib_pool_ops {
     const char *name;
@@ -89,9 +91,10 @@ static inline uint64_t
 ipoib_pool_frame_to_id(const struct ipoib_pool *pool, const void *frame)
 {
     uintptr_t p = (uintptr_t) frame;
-    size_t colour = (p >> pool->shift) & (IPOIB_POOL_COLOURS - 1);
+    size_t colour = p >> (pool->shift - CACHE_LINE_SHIFT)
+                    & ((IPOIB_POOL_COLOURS - 1) << CACHE_LINE_SHIFT);
 
-    return p + colour * CACHE_LINE_SIZE + IPOIB_POOL_HEADROOM;
+    return p + colour + IPOIB_POOL_HEADROOM;
 }
 
 /* Zero-copy pools only: the packet's place, to be prefetched. */

@@ -51,10 +51,19 @@ struct ipoib_rxq_private {
     /* Receiving thread only. */
     unsigned int chain;         /* Missing receives at which to refill. */
     uint64_t *spare;            /* Buffers of this queue that are not posted: */
-    unsigned int n_spare;       /* 'n_desc' at most. */
+    unsigned int n_spare;       /* 'n_desc' and IPOIB_RX_CHAIN at most. */
     bool starved;               /* The pool was empty: copy packets, so that
                                  * their buffers stay here. */
     bool ring_last;             /* The last batch was the return ring's. */
+
+    /* The search for lost buffers. */
+    uint32_t *seqs;             /* Of each buffer of the pool: 'seq' when it
+                                 * was last posted. */
+    uint32_t seq;               /* Receives posted so far. */
+    bool searching;
+    uint32_t search_seq;        /* What was posted before and is not back
+                                 * after ... */
+    int search_left;            /* ... so many completions is lost. */
 
     /* Destinations of late: a QPN and an IP address (or 0 for all, where the
      * host is a router), and the MAC of the host that they lead to.  An entry
@@ -64,7 +73,8 @@ struct ipoib_rxq_private {
     struct ipoib_rx_dest {
         uint64_t key;
         uint64_t mac;
-        uint32_t second;
+        uint64_t second;
+        uint64_t pad;
     } dests[IPOIB_RX_DESTS];
 
     struct ibv_recv_wr wr[IPOIB_RX_CHAIN];
@@ -73,6 +83,10 @@ struct ipoib_rxq_private {
     uint8_t tag;                /* Of this queue's buffers in the pool. */
     struct ibv_pd *pd;
 };
+
+/* Receiving thread, after 'n_completions' more: searches for lost buffers if
+ * there may be some. */
+void ipoib_rxq_search_lost(struct ipoib_rxq *, unsigned int n_completions);
 
 /* A send queue never has less room than this, so that a burst is never more
  * than a quarter of it: then one signalled WR a burst is enough. */

@@ -18,6 +18,7 @@
 #include <errno.h>
 
 #include "dp-packet.h"
+#include "ipoib-pool-private.h"
 #include "ipoib-ring-private.h"
 #include "openvswitch/vlog.h"
 #include "ovs-rcu.h"
@@ -92,8 +93,8 @@ rxq_init(struct ipoib_rxq *rxq, const struct ipoib_rxq_params *params)
     if (!priv->tag) {
         return ENOSPC;
     }
-    rxq->cq = verbs->create_cq(params->pd->context, rxq->n_desc, NULL, NULL,
-                               0);
+    rxq->cq = verbs->create_cq(params->pd->context,
+                               rxq->n_desc + IPOIB_RX_CHAIN, NULL, NULL, 0);
     if (!rxq->cq) {
         return errno;
     }
@@ -136,11 +137,13 @@ ipoib_rxq_create(struct ipoib_shared *shared,
     rxq->from_control = ipoib_msgq_create(RING_SIZE);
     ipoib_limiter_init(&rxq->limiter);
     atomic_init(&rxq->drained, 0);
+    atomic_init(&rxq->suspect, false);
 
     rxq->priv = priv;
     priv->pd = params->pd;
     priv->chain = MAX(1, MIN(IPOIB_RX_CHAIN, rxq->n_desc / 2));
-    priv->spare = xcalloc(rxq->n_desc, sizeof *priv->spare);
+    priv->spare = xcalloc(rxq->n_desc + IPOIB_RX_CHAIN, sizeof *priv->spare);
+    priv->seqs = xcalloc(rxq->pool->n, sizeof *priv->seqs);
     for (size_t i = 0; i < IPOIB_RX_CHAIN; i++) {
         priv->wr[i].sg_list = &priv->sge[i];
         priv->wr[i].num_sge = 1;
@@ -187,6 +190,7 @@ ipoib_rxq_destroy(struct ipoib_rxq *rxq)
     ipoib_msgq_destroy(rxq->to_control);
     ipoib_msgq_destroy(rxq->from_control);
     free(rxq->priv->spare);
+    free(rxq->priv->seqs);
     free_cacheline(rxq->priv);
     free_cacheline(rxq);
 }
@@ -207,45 +211,143 @@ rxq_post(struct ipoib_rxq *rxq, size_t n)
              : ibv_post_recv(rxq->base_qp, &priv->wr[0], &bad));
     last->next = next;
     if (OVS_UNLIKELY(error)) {
-        VLOG_WARN_RL(&rl, "posting receives failed (%s)",
-                     ovs_strerror(error));
+        if (!priv->searching) {
+            VLOG_WARN_RL(&rl, "posting receives failed (%s)",
+                         ovs_strerror(error));
+        }
         return bad ? bad - priv->wr : 0;
     }
     return n;
+}
+
+/* Prepares WRs 'i' to 'n' - 1 for buffers from the pool.  Returns how many WRs
+ * are ready then. */
+static size_t
+rxq_take_from_pool(struct ipoib_rxq *rxq, size_t i, size_t n)
+{
+    struct ipoib_rxq_private *priv = rxq->priv;
+    struct ipoib_pool *pool = rxq->pool;
+    void *frames[IPOIB_RX_CHAIN];
+
+    n = i + pool->ops->get(pool, frames, n - i);
+    for (void **frame = frames; i < n; i++, frame++) {
+        uint64_t id = ipoib_pool_frame_to_id(pool, *frame);
+
+        size_t index = ipoib_pool_index(pool, id);
+
+        pool->tags[index] = priv->tag;
+        priv->seqs[index] = priv->seq++;
+        priv->wr[i].wr_id = priv->sge[i].addr = id;
+    }
+    return n;
+}
+
+void
+ipoib_rxq_suspect_loss(struct ipoib_rxq *rxq)
+{
+    atomic_store_relaxed(&rxq->suspect, true);
+}
+
+/* Receives complete roughly in the order in which they were posted: whatever
+ * was posted by now is back, or lost, when the queue has been gone through
+ * twice.  Should nearly all be lost, nothing would come; so a chain more is
+ * posted than seems to fit. */
+static void
+rxq_search_start(struct ipoib_rxq *rxq)
+{
+    struct ipoib_rxq_private *priv = rxq->priv;
+
+    atomic_store_relaxed(&rxq->suspect, false);
+    if (!priv->searching) {
+        rxq->n_posted -= MIN(rxq->n_posted, IPOIB_RX_CHAIN);
+    }
+    priv->searching = true;
+    priv->search_seq = priv->seq;
+    priv->search_left = 2 * rxq->n_desc;
+}
+
+/* Takes back the lost buffers, and counts those that are posted. */
+static void
+rxq_search_finish(struct ipoib_rxq *rxq)
+{
+    struct ipoib_rxq_private *priv = rxq->priv;
+    struct ipoib_pool *pool = rxq->pool;
+    unsigned int n_spare = priv->n_spare;
+    unsigned int n = 0, n_lost = 0;
+
+    for (size_t i = 0; i < priv->n_spare; i++) {
+        priv->seqs[ipoib_pool_index(pool, priv->spare[i])] = priv->seq;
+    }
+    for (size_t i = 0; i < pool->n; i++) {
+        if (pool->tags[i] != priv->tag) {
+            continue;
+        }
+        n++;
+        if ((int32_t) (priv->seqs[i] - priv->search_seq) < 0
+            && priv->n_spare < rxq->n_desc + IPOIB_RX_CHAIN) {
+            void *frame = (void *) (pool->frames + (i << pool->shift));
+
+            priv->spare[priv->n_spare++] = ipoib_pool_frame_to_id(pool,
+                                                                  frame);
+            n_lost++;
+        }
+    }
+    rxq->n_posted = n - n_spare - n_lost;
+    priv->searching = false;
+    if (n_lost) {
+        VLOG_INFO("receive queue %u: %u buffers were lost and are posted "
+                  "again", rxq->id, n_lost);
+    }
+}
+
+void
+ipoib_rxq_search_lost(struct ipoib_rxq *rxq, unsigned int n_completions)
+{
+    struct ipoib_rxq_private *priv = rxq->priv;
+    bool suspect;
+
+    atomic_read_relaxed(&rxq->suspect, &suspect);
+    if (suspect) {
+        rxq_search_start(rxq);  /* Perhaps once more from the start. */
+    } else if (priv->searching) {
+        priv->search_left -= n_completions;
+        if (priv->search_left <= 0) {
+            rxq_search_finish(rxq);
+        }
+    }
 }
 
 int
 ipoib_rxq_refill(struct ipoib_rxq *rxq)
 {
     struct ipoib_rxq_private *priv = rxq->priv;
-    uint64_t ids[IPOIB_RX_CHAIN];
 
     while (rxq->n_posted < rxq->n_desc) {
         size_t want = MIN(rxq->n_desc - rxq->n_posted, IPOIB_RX_CHAIN);
-        size_t n = MIN(want, priv->n_spare);
-        size_t posted;
+        size_t n = 0, posted;
 
-        priv->n_spare -= n;
-        memcpy(ids, &priv->spare[priv->n_spare], n * sizeof *ids);
+        while (n < want && priv->n_spare) {
+            uint64_t id = priv->spare[--priv->n_spare];
+
+            priv->seqs[ipoib_pool_index(rxq->pool, id)] = priv->seq++;
+            priv->wr[n].wr_id = priv->sge[n].addr = id;
+            n++;
+        }
         if (n < want) {
-            n += ipoib_pool_get_ids(rxq->pool, priv->tag, &ids[n], want - n);
+            n = rxq_take_from_pool(rxq, n, want);
             priv->starved = n < want;
             if (!n) {
                 return ENOBUFS;
             }
         }
 
-        for (size_t i = 0; i < n; i++) {
-            priv->wr[i].wr_id = ids[i];
-            priv->sge[i].addr = ids[i];
-        }
         posted = rxq_post(rxq, n);
         rxq->n_posted += posted;
         if (OVS_UNLIKELY(posted < n)) {
             /* Tried again with the next refill. */
-            memcpy(&priv->spare[priv->n_spare], &ids[posted],
-                   (n - posted) * sizeof *ids);
-            priv->n_spare += n - posted;
+            while (posted < n) {
+                priv->spare[priv->n_spare++] = priv->wr[posted++].wr_id;
+            }
             return EIO;
         }
         if (n < want) {

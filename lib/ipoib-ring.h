@@ -76,6 +76,7 @@ struct ipoib_rxq {
     struct ipoib_limiter limiter;
     struct ipoib_rx_stats stats;
     struct ipoib_rxq_private *priv; /* ipoib-ring-private.h. */
+    atomic_bool suspect;        /* See ipoib_rxq_suspect_loss(). */
     /* Counts the times that the CQ was found empty, so that the control
      * thread knows that a QP's last completions were taken: that is sure when
      * it has gone up by 2, since the first of them may belong to a poll that
@@ -100,6 +101,13 @@ void ipoib_rxq_destroy(struct ipoib_rxq *);
 /* Posts receives until 'n_desc' are there; 0 or errno.  Receiving thread, or
  * nobody receives. */
 int ipoib_rxq_refill(struct ipoib_rxq *);
+
+/* A QP of 'rxq' was reset while packets came: completions may be gone that
+ * were in the CQ, and with them their buffers, since a device takes a QP's
+ * completions out of the CQ then.  The receiving thread finds these buffers,
+ * when all that were posted by now must have come back, and posts them
+ * again.  Any thread. */
+void ipoib_rxq_suspect_loss(struct ipoib_rxq *);
 
 /* A UD QP of a host in 'rxq': receives through its CQ and SRQ, sends through
  * 'send_cq' with at most IPOIB_HOST_QP_SENDS outstanding.  In RTS.  NULL and

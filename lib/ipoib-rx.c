@@ -371,6 +371,7 @@ rx_find_sender(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
         struct ipoib_msg msg;
 
         rx_msg_init(rx, wc, data, IPOIB_MSG_RX_HINT, &msg);
+        msg.src = ip_addr(data + IP_OFS, type, false);
         if (ipoib_msgq_push(rx->rxq->to_control, &msg)) {
             rx->wake = true;
         }
@@ -580,11 +581,11 @@ rx_process(struct rx *rx, struct ibv_wc wc[], size_t n,
     char *const *base;
 
     n = rx_prepare(rx, wc, n, indexes, lids);
-    ipoib_neigh_by_lid(rx->shared->neighs, lids, n, slots);
+    ipoib_neigh_by_lid__(rx->shared->neighs, lids, n, slots);
     base = ipoib_neigh_base(rx->shared->neighs);
     for (size_t i = 0; i < n; i++) {
         neighs[i] = NULL;
-        if (OVS_LIKELY(slots[i] != IPOIB_SLOT_NONE)) {
+        if (OVS_LIKELY(!(slots[i] & IPOIB_NEIGH_NOT_FOUND))) {
             neighs[i] = ipoib_slots_fast_at(base, slots[i]);
             OVS_PREFETCH(neighs[i]);
         }
@@ -660,7 +661,7 @@ rx_poll(struct ipoib_rxq *rxq, struct dp_packet_batch *batch)
         struct rx rx;
         bool up;
 
-        rxq->n_posted -= n;
+        rxq->n_posted -= MIN(n, rxq->n_posted);
         rx_init(&rx, rxq);
         atomic_read_relaxed(&rxq->shared->up, &up);
         if (OVS_LIKELY(up)) {
@@ -679,6 +680,7 @@ rx_poll(struct ipoib_rxq *rxq, struct dp_packet_batch *batch)
         return;
     }
 
+    ipoib_rxq_search_lost(rxq, n);
     if (rxq->n_desc - rxq->n_posted >= rxq->priv->chain) {
         ipoib_rxq_refill(rxq);
     }

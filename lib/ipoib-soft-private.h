@@ -216,7 +216,7 @@ soft_port_get(const struct soft_hca *hca)
 
 /* Changes the port.  'port' is copied.  Raises the events for what differs,
  * and IBV_EVENT_CLIENT_REREGISTER if 'reregister'. */
-void soft_port_set(struct soft_hca *, const struct soft_port *port,
+void soft_port_set(struct soft_hca *hca, const struct soft_port *port,
                    bool reregister) OVS_EXCLUDED(hca->mutex);
 
 /* Events. */
@@ -474,7 +474,7 @@ int soft_query_qp(struct ibv_qp *, struct ibv_qp_attr *, int mask,
 int soft_destroy_qp(struct ibv_qp *);
 struct soft_qp *soft_qp_find(struct soft_hca *, uint32_t qpn);
 /* Takes 'qp' to ERR and flushes its receives. */
-void soft_qp_error(struct soft_qp *) OVS_REQUIRES(qp->mutex);
+void soft_qp_error(struct soft_qp *qp) OVS_REQUIRES(qp->mutex);
 
 /* Address handles. */
 struct soft_ah {
@@ -501,7 +501,7 @@ struct soft_group {
 
 int soft_attach_mcast(struct ibv_qp *, const union ibv_gid *, uint16_t lid);
 int soft_detach_mcast(struct ibv_qp *, const union ibv_gid *, uint16_t lid);
-void soft_mcast_detach_all(struct soft_hca *, struct soft_qp *)
+void soft_mcast_detach_all(struct soft_hca *hca, struct soft_qp *)
     OVS_REQUIRES(hca->mutex);
 /* The QPs attached to 'mgid', or NULL. */
 const struct soft_group_qps *soft_mcast_find(const struct soft_hca *,
@@ -529,7 +529,7 @@ struct soft_deferred {
 int soft_post_send(struct ibv_qp *, struct ibv_send_wr *,
                    struct ibv_send_wr **bad_wr);
 /* Sends what was posted while 'qp' was in SQD. */
-void soft_send_deferred(struct soft_qp *) OVS_REQUIRES(qp->sq_mutex);
+void soft_send_deferred(struct soft_qp *qp) OVS_REQUIRES(qp->sq_mutex);
 
 /* Receiving. */
 int soft_post_recv(struct ibv_qp *, struct ibv_recv_wr *,

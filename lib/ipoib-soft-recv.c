@@ -151,19 +151,18 @@ deliver_qp(struct soft_hca *hca, const struct soft_port *port,
            const struct soft_packet *p, struct soft_qp *qp)
 {
     const struct ib_ud *ud = &p->ud;
-    struct {
-        struct soft_rwqe e;
-        struct ibv_sge sge[SOFT_MAX_SGE];
-    } r;
+    uint64_t space[(sizeof(struct soft_rwqe)
+                    + SOFT_MAX_SGE * sizeof(struct ibv_sge)) / 8];
+    struct soft_rwqe *e = (struct soft_rwqe *) space;
 
     ovs_mutex_lock(&qp->mutex);
     if (qp_accepts(hca, port, qp, ud)
-        && take_receive(hca, qp, IB_GRH_LEN + ud->payload_len, &r.e)) {
-        bool ok = place(hca, qp, p, &r.e);
+        && take_receive(hca, qp, IB_GRH_LEN + ud->payload_len, e)) {
+        bool ok = place(hca, qp, p, e);
         bool imm = ud->opcode == IB_OPCODE_UD_SEND_IMM;
         struct soft_cqe cqe = {
             .wc = {
-                .wr_id = r.e.wr_id,
+                .wr_id = e->wr_id,
                 .status = ok ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR,
                 .opcode = IBV_WC_RECV,
                 .byte_len = IB_GRH_LEN + ud->payload_len,

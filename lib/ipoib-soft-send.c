@@ -211,23 +211,23 @@ send_error(struct soft_qp *qp)
     ovs_mutex_unlock(&qp->mutex);
 }
 
-/* Carries out one request that is in the send queue. */
+/* Carries out one request that is in the send queue of 'qp', that of 'b'. */
 static void
-batch_execute(struct send_batch *b, const struct ibv_send_wr *wr,
-              uint32_t sq_end)
-    OVS_REQUIRES(b->qp->sq_mutex)
+batch_execute(struct send_batch *b, struct soft_qp *qp,
+              const struct ibv_send_wr *wr, uint32_t sq_end)
+    OVS_REQUIRES(qp->sq_mutex)
 {
     enum ibv_wc_status status;
 
-    if (OVS_LIKELY(soft_qp_state(b->qp) == IBV_QPS_RTS)) {
+    if (OVS_LIKELY(soft_qp_state(qp) == IBV_QPS_RTS)) {
         status = batch_add(b, wr);
         if (OVS_UNLIKELY(status != IBV_WC_SUCCESS)) {
-            send_error(b->qp);
+            send_error(qp);
         }
     } else {
         status = IBV_WC_WR_FLUSH_ERR;
     }
-    if (status != IBV_WC_SUCCESS || b->qp->sig_all
+    if (status != IBV_WC_SUCCESS || qp->sig_all
         || wr->send_flags & IBV_SEND_SIGNALED) {
         batch_complete(b, wr, status, sq_end);
     }
@@ -325,7 +325,7 @@ soft_post_send(struct ibv_qp *qp_, struct ibv_send_wr *wr,
         qp->sq_head++;
         if (OVS_LIKELY(soft_qp_state(qp) != IBV_QPS_SQD)
             || !defer(qp, wr, qp->sq_head)) {
-            batch_execute(&b, wr, qp->sq_head);
+            batch_execute(&b, qp, wr, qp->sq_head);
         }
     }
     batch_flush(&b);
@@ -346,7 +346,7 @@ soft_send_deferred(struct soft_qp *qp)
 
     batch_init(&b, qp);
     LIST_FOR_EACH (d, node, &list) {
-        batch_execute(&b, &d->wr, d->sq_end);
+        batch_execute(&b, qp, &d->wr, d->sq_end);
     }
     batch_flush(&b);
     LIST_FOR_EACH_POP (d, node, &list) {

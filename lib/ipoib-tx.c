@@ -283,15 +283,21 @@ tx_append(struct tx *tx, struct dp_packet **packetp, uint8_t *eth,
     uint8_t *data = eth + IPOIB_OFS;
     struct ibv_send_wr *wr;
     struct ibv_sge *sge;
+    uint32_t ipoib;
     uint16_t type;
 
     if (OVS_UNLIKELY(tx->n >= tx->room) && !tx_make_room(tx)) {
         return;
     }
 
+    /* The type, and two zeros, in one store. */
     memcpy(&type, data + 2, sizeof type);
-    memcpy(data, &type, sizeof type);
-    memset(data + 2, 0, 2);
+#ifdef WORDS_BIGENDIAN
+    ipoib = (uint32_t) type << 16;
+#else
+    ipoib = type;
+#endif
+    memcpy(data, &ipoib, sizeof ipoib);
 
     wr = &slots->wr[tx->n++];
     sge = wr->sg_list;
@@ -613,41 +619,34 @@ tx_classify(const struct dp_packet *packet, const uint8_t *eth,
     return ipoib_get_mac(eth);
 }
 
-/* A packet to neighbour 'slot' that is too long, or to which there is no
- * path. */
+/* Stands for a neighbour where there is none: it has no path. */
+static struct ipoib_neigh_fast no_neigh;
+
+/* The packets that tx_slice() does not send itself: those that tx_classify() did
+ * not take ('mac' is 0), and those to nobody ('slot' is IPOIB_SLOT_NONE), too
+ * long, or without a path to neighbour 'slot'. */
 static void
-tx_not_now(struct tx *tx, struct dp_packet **packetp, uint32_t ip_len,
-           uint32_t slot, bool has_path)
+tx_not_sent(struct tx *tx, struct dp_packet **packetp, uint64_t mac,
+            uint32_t ip_len, uint32_t slot, const struct ibv_ah *ah)
 {
-    if (has_path || ip_len > tx->mtu) {
-        tx_drop(&tx->txq->stats.drop_too_long);
+    struct ipoib_tx_stats *stats = &tx->txq->stats;
+
+    if (!mac) {
+        tx_other(tx, packetp);
+    } else if (slot == IPOIB_SLOT_NONE) {
+        tx_drop(&stats->drop_unknown_mac);
+    } else if (ah || ip_len > tx->mtu) {
+        tx_drop(&stats->drop_too_long);
     } else {
         struct ipoib_msg msg = { .type = IPOIB_MSG_TX_NO_PATH, .slot = slot };
+        const uint8_t *eth = dp_packet_data(*packetp);
 
+        tx_source(tx, ipoib_get_mac(eth + ETH_ADDR_LEN));
+        ipoib_neigh_mark_used(ipoib_neigh_fast(tx->shared->neighs, slot),
+                              tx->now);
         dp_packet_set_size(*packetp, ETH_HEADER_LEN + ip_len);
         tx_to_control(tx, packetp, &msg);
     }
-}
-
-static inline ALWAYS_INLINE void
-tx_unicast(struct tx *tx, struct dp_packet **packetp, uint8_t *eth,
-           uint32_t ip_len, uint32_t slot, struct ipoib_neigh_fast *neigh)
-{
-    struct ibv_ah *ah;
-
-    if (OVS_UNLIKELY(!neigh)) {
-        tx_drop(&tx->txq->stats.drop_unknown_mac);
-        return;
-    }
-    tx_source(tx, ipoib_get_mac(eth + ETH_ADDR_LEN));
-    ipoib_neigh_mark_used(neigh, tx->now);
-    atomic_read_explicit(&neigh->ah, &ah, memory_order_acquire);
-    if (OVS_UNLIKELY(!ah) || OVS_UNLIKELY(ip_len > tx->mtu)
-        || OVS_UNLIKELY(ip_len > neigh->mtu)) {
-        tx_not_now(tx, packetp, ip_len, slot, ah != NULL);
-        return;
-    }
-    tx_append(tx, packetp, eth, ip_len, ah, neigh->qpn);
 }
 
 /* Sends 'n' packets, at most NETDEV_MAX_BURST, in order.  Deletes those that
@@ -655,7 +654,7 @@ tx_unicast(struct tx *tx, struct dp_packet **packetp, uint8_t *eth,
 static void
 tx_slice(struct tx *tx, struct dp_packet *packets[], size_t n)
 {
-    struct ipoib_neigh_fast *fasts[NETDEV_MAX_BURST];
+    struct ipoib_neigh_fast *neighs[NETDEV_MAX_BURST];
     uint8_t *eths[NETDEV_MAX_BURST];
     uint64_t macs[NETDEV_MAX_BURST];
     uint32_t slots[NETDEV_MAX_BURST];
@@ -672,19 +671,24 @@ tx_slice(struct tx *tx, struct dp_packet *packets[], size_t n)
     ipoib_neigh_by_mac(tx->shared->neighs, macs, n, slots);
     base = ipoib_neigh_base(tx->shared->neighs);
     for (size_t i = 0; i < n; i++) {
-        fasts[i] = NULL;
-        if (OVS_LIKELY(slots[i] != IPOIB_SLOT_NONE)) {
-            fasts[i] = ipoib_slots_fast_at(base, slots[i]);
-            OVS_PREFETCH(fasts[i]);
-        }
+        neighs[i] = (OVS_LIKELY(slots[i] != IPOIB_SLOT_NONE)
+                     ? ipoib_slots_fast_at(base, slots[i]) : &no_neigh);
+        OVS_PREFETCH(neighs[i]);
     }
     for (size_t i = 0; i < n; i++) {
-        if (OVS_LIKELY(macs[i])) {
-            tx_unicast(tx, &packets[i], eths[i], ip_lens[i], slots[i],
-                       fasts[i]);
-        } else {
-            tx_other(tx, &packets[i]);
+        struct ipoib_neigh_fast *neigh = neighs[i];
+        uint32_t ip_len = ip_lens[i];
+        struct ibv_ah *ah;
+
+        atomic_read_explicit(&neigh->ah, &ah, memory_order_acquire);
+        if (OVS_UNLIKELY(!ah) || OVS_UNLIKELY(ip_len > tx->mtu)
+            || OVS_UNLIKELY(ip_len > neigh->mtu)) {
+            tx_not_sent(tx, &packets[i], macs[i], ip_len, slots[i], ah);
+            continue;
         }
+        tx_source(tx, ipoib_get_mac(eths[i] + ETH_ADDR_LEN));
+        ipoib_neigh_mark_used(neigh, tx->now);
+        tx_append(tx, &packets[i], eths[i], ip_len, ah, neigh->qpn);
     }
     if (OVS_LIKELY(tx->n)) {
         tx_post(tx);

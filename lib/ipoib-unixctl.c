@@ -186,19 +186,39 @@ format_table(const struct json *rows, const struct column *columns,
     ds_destroy(&s);
 }
 
-/* Appends each of 'rows' as a block of lines. */
+static void
+format_line(const char *name, const struct json *value, struct ds *out)
+{
+    ds_put_format(out, "%s: ", name);
+    format_value(value, out);
+    ds_put_char(out, '\n');
+}
+
+/* Appends each of 'rows' as a block of lines: what it is about, then the rest
+ * by name. */
 static void
 format_blocks(const struct json *rows, struct ds *out)
 {
+    static const char *const first[] = { "port", "queue" };
+
     for (size_t row = 0; row < ipoib_json_array_size(rows); row++) {
         const struct json *json = ipoib_json_array_at(rows, row);
         const struct shash_node **nodes = shash_sort(json_object(json));
 
         ds_put_cstr(out, row ? "\n" : "");
+        for (size_t i = 0; i < ARRAY_SIZE(first); i++) {
+            const struct json *value = shash_find_data(json_object(json),
+                                                       first[i]);
+
+            if (value) {
+                format_line(first[i], value, out);
+            }
+        }
         for (size_t i = 0; i < shash_count(json_object(json)); i++) {
-            ds_put_format(out, "%s: ", nodes[i]->name);
-            format_value(nodes[i]->data, out);
-            ds_put_char(out, '\n');
+            if (strcmp(nodes[i]->name, first[0])
+                && strcmp(nodes[i]->name, first[1])) {
+                format_line(nodes[i]->name, nodes[i]->data, out);
+            }
         }
         free(nodes);
     }
@@ -383,7 +403,7 @@ path_add_row(const struct ipoib_path *path, void *aux_)
     put_int(json, "lid", path->ah ? path->dlid : 0);
     put_int(json, "sl", path->sl);
     put_int(json, "mtu", ib_mtu_bytes(path->mtu));
-    put_int(json, "rate", path->rate);
+    put_int(json, "rate", ibv_rate_to_mbps(path->rate));
     put_int(json, "neighbours", path->n_users);
     json_object_put(json, "stale", json_boolean_create(path->stale));
     json_object_put_string(json, "sa-status",
@@ -401,7 +421,7 @@ path_add(struct ipoib_dev *dev, struct json *rows)
 
 static const struct column path_columns[] = {
     { "port", "port" }, { "GID", "gid" }, { "state", "state" },
-    { "LID", "lid" }, { "SL", "sl" }, { "MTU", "mtu" }, { "rate", "rate" },
+    { "LID", "lid" }, { "SL", "sl" }, { "MTU", "mtu" }, { "Mb/s", "rate" },
     { "neighbours", "neighbours" }, { "stale", "stale" },
     { "SA status", "sa-status" }, { NULL, NULL },
 };

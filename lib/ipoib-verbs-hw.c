@@ -98,6 +98,9 @@ open_by_name(struct ibv_device **list, const char *name)
     return NULL;
 }
 
+/* A device with an Ethernet link layer (RoCE) opens as well: that is a matter
+ * of the port, which query_port() tells ('link_layer'), and the caller's to
+ * refuse. */
 static struct ibv_context *
 hw_open_device(const char *name, char **errp)
 {

@@ -84,24 +84,16 @@ ib_grh_check(const struct ib_grh *grh, size_t paylen)
     return NULL;
 }
 
-const char *
-ib_ud_parse(const void *data, size_t len, struct ib_ud *ud)
+/* Parses the LRH and, if there is one, the GRH of the packet from '*pp' to
+ * 'end', its ICRC, into '*ud', and advances '*pp' past them. */
+static const char *
+ib_parse_link(const uint8_t **pp, const uint8_t *end, struct ib_ud *ud)
 {
-    const uint8_t *p = data;
-    const uint8_t *end;
-    struct ib_deth deth;
-    struct ib_bth bth;
+    size_t len = end - *pp + IB_CRC_LEN;
     struct ib_lrh lrh;
-    unsigned int pad;
 
-    memset(ud, 0, sizeof *ud);
-    if (len < IB_LRH_LEN + IB_BTH_LEN + IB_CRC_LEN) {
-        return "packet too short";
-    }
-    end = p + len - IB_CRC_LEN;
-
-    memcpy(&lrh, p, sizeof lrh);
-    p += sizeof lrh;
+    memcpy(&lrh, *pp, sizeof lrh);
+    *pp += sizeof lrh;
     if (lrh.vl_lver & 0xf) {
         return "LRH link version is not 0";
     }
@@ -114,28 +106,31 @@ ib_ud_parse(const void *data, size_t len, struct ib_ud *ud)
 
     switch (lrh.sl_lnh & 3) {
     case IB_LNH_BTH:
-        break;
-    case IB_LNH_GRH: {
-        const char *error;
-
-        if (end - p < IB_GRH_LEN + IB_BTH_LEN) {
+        return NULL;
+    case IB_LNH_GRH:
+        if (end - *pp < IB_GRH_LEN + IB_BTH_LEN) {
             return "packet too short for GRH";
         }
-        memcpy(&ud->grh, p, sizeof ud->grh);
-        p += sizeof ud->grh;
-        error = ib_grh_check(&ud->grh, end + IB_ICRC_LEN - p);
-        if (error) {
-            return error;
-        }
+        memcpy(&ud->grh, *pp, sizeof ud->grh);
+        *pp += sizeof ud->grh;
         ud->has_grh = true;
-        break;
-    }
+        return ib_grh_check(&ud->grh, end + IB_ICRC_LEN - *pp);
     default:
         return "LRH next header is neither BTH nor GRH";
     }
+}
 
-    memcpy(&bth, p, sizeof bth);
-    p += sizeof bth;
+/* Parses the BTH and the DETH, as ib_parse_link() does.  Stores the length of
+ * the padding in '*pad'. */
+static const char *
+ib_parse_transport(const uint8_t **pp, const uint8_t *end, struct ib_ud *ud,
+                   size_t *pad)
+{
+    struct ib_deth deth;
+    struct ib_bth bth;
+
+    memcpy(&bth, *pp, sizeof bth);
+    *pp += sizeof bth;
     if (bth.opcode != IB_OPCODE_UD_SEND
         && bth.opcode != IB_OPCODE_UD_SEND_IMM) {
         return "opcode is not UD";
@@ -148,24 +143,47 @@ ib_ud_parse(const void *data, size_t len, struct ib_ud *ud)
     ud->pkey = ntohs(bth.pkey);
     ud->dqpn = ntohl(get_16aligned_be32(&bth.dqpn)) & IB_QPN_MASK;
     ud->psn = ntohl(get_16aligned_be32(&bth.psn)) & 0xffffff;
-    pad = bth.flags >> IB_BTH_PAD_SHIFT & 3;
+    *pad = bth.flags >> IB_BTH_PAD_SHIFT & 3;
 
-    if (end - p < IB_DETH_LEN) {
+    if (end - *pp < IB_DETH_LEN) {
         return "packet too short for DETH";
     }
-    memcpy(&deth, p, sizeof deth);
-    p += sizeof deth;
+    memcpy(&deth, *pp, sizeof deth);
+    *pp += sizeof deth;
     ud->qkey = ntohl(get_16aligned_be32(&deth.qkey));
     ud->sqpn = ntohl(get_16aligned_be32(&deth.sqpn)) & IB_QPN_MASK;
 
     if (ud->opcode == IB_OPCODE_UD_SEND_IMM) {
-        if (end - p < IB_IMM_LEN) {
+        if (end - *pp < IB_IMM_LEN) {
             return "packet too short for immediate data";
         }
-        memcpy(&ud->imm, p, sizeof ud->imm);
-        p += sizeof ud->imm;
+        memcpy(&ud->imm, *pp, sizeof ud->imm);
+        *pp += sizeof ud->imm;
     }
+    return NULL;
+}
 
+const char *
+ib_ud_parse(const void *data, size_t len, struct ib_ud *ud)
+{
+    const uint8_t *p = data;
+    const uint8_t *end;
+    const char *error;
+    size_t pad = 0;
+
+    memset(ud, 0, sizeof *ud);
+    if (len < IB_LRH_LEN + IB_BTH_LEN + IB_CRC_LEN) {
+        return "packet too short";
+    }
+    end = p + len - IB_CRC_LEN;
+
+    error = ib_parse_link(&p, end, ud);
+    if (!error) {
+        error = ib_parse_transport(&p, end, ud, &pad);
+    }
+    if (error) {
+        return error;
+    }
     if (end - p < pad) {
         return "packet shorter than its padding";
     }

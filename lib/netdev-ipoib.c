@@ -19,6 +19,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
+#include "connectivity.h"
 #include "dp-packet.h"
 #include "hash.h"
 #include "ipoib-compat.h"
@@ -31,6 +32,7 @@
 #include "openvswitch/vlog.h"
 #include "ovs-atomic.h"
 #include "ovs-numa.h"
+#include "seq.h"
 #include "smap.h"
 #include "util.h"
 
@@ -144,6 +146,9 @@ netdev_ipoib_changed(void *netdev_)
         ipoib_count(&netdev->carrier_resets, 1);
     }
     netdev_change_seq_changed(&netdev->up);
+    /* That wakes the main thread before it changes what the main thread looks
+     * at, which is right only within the main thread. */
+    seq_change(connectivity_seq_get());
 }
 
 static const struct ipoib_partition_ops dev_ops = {
@@ -505,7 +510,7 @@ netdev_ipoib_set_mtu(struct netdev *netdev_, int mtu)
         if (error) {
             VLOG_WARN("%s: MTU %d is more than the %d that the broadcast group "
                       "takes", netdev_get_name(netdev_), mtu,
-                      ipoib_dev_mtu(netdev->dev));
+                      netdev->dev->part->group_mtu);
         } else {
             netdev->requested_mtu = mtu;
         }

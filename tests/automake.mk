@@ -71,6 +71,7 @@ EXTRA_DIST += \
 	tests/check-layers \
 	tests/check-ovs \
 	tests/in-sandbox \
+	tests/ping-gap.py \
 	tests/lsan.supp \
 	tests/verbs-control
 
@@ -90,9 +91,13 @@ check-local: all tests/atconfig tests/atlocal $(TESTSUITE)
 # own, that share one network namespace: one test at a time.
 SYSTEM_TESTSUITEFLAGS =
 check-system: all tests/atconfig tests/atlocal $(SYSTEM_TESTSUITE)
+	result=0; \
 	$(SHELL) $(srcdir)/tests/in-sandbox \
 		$(SHELL) $(SYSTEM_TESTSUITE) -C tests \
-		AUTOTEST_PATH='$(AUTOTEST_PATH)' $(SYSTEM_TESTSUITEFLAGS)
+		AUTOTEST_PATH='$(AUTOTEST_PATH)' $(SYSTEM_TESTSUITEFLAGS) || \
+		result=1; \
+	$(MAKE) $(AM_MAKEFLAGS) check-conformance || result=1; \
+	exit $$result
 
 # Open vSwitch's own tests, on our daemon.
 OVS_TEST_TARGETS = tests/ovstest utilities/ovs-pcap utilities/ovs-testcontroller

@@ -281,6 +281,10 @@ class Crowd:
             if not found:
                 return
             op, sha, spa, _, tpa = found
+            if spa == tpa and spa in self.by_host:      # gratuitous
+                pair = self.by_host[spa]
+                pair.hwaddr, pair.lid = sha, slid
+                return
             pair = self.by_station.get(tpa)
             if pair and spa == pair.host:
                 pair.hwaddr, pair.lid = sha, slid

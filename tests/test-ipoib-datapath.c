@@ -597,6 +597,41 @@ test_rx_return(void)
     gw_close(gw);
 }
 
+/* Buffers whose completions are gone are posted again. */
+static void
+test_rx_lost(void)
+{
+    static const unsigned int lost[] = { 0, 1, 40, 127, 128 };
+
+    for (size_t i = 0; i < ARRAY_SIZE(lost); i++) {
+        for (int room = 0; room < 2; room++) {
+            struct gw *gw = gw_open(400, 128);
+            struct ipoib_pool_stats stats;
+
+            gw_add_neigh(gw, 1);
+            gw_add_host(gw, 0, HOST_QPN, false);
+            gw->hca->post_recv_limit = 128 + room * 64;
+            gw->hca->posted_tail += lost[i];
+            ipoib_rxq_suspect_loss(gw->rxq);
+            receive_none(gw);
+            ovs_assert(gw->hca->posted_head - gw->hca->posted_tail >= 32);
+            for (int j = 0; j < 1000; j++) {
+                receive_ip4(gw, 1, HOST_QPN, gw_neigh_ip4(1),
+                            gw_host_ip4(0));
+                dp_packet_delete(receive_one(gw));
+            }
+            ipoib_rxq_refill(gw->rxq);
+            unsigned int n = gw->hca->posted_head - gw->hca->posted_tail;
+            ovs_assert(n >= 128 && n <= 128 + 32);
+            ovs_assert(gw->rxq->n_posted == n);
+            ipoib_pool_get_stats(gw->pool, &stats);
+            ovs_assert(stats.n_posted <= 128 + 32 + 128);
+            ovs_assert(stats.n_free + stats.n_posted == 400);
+            gw_close(gw);
+        }
+    }
+}
+
 /* Random packets, good and bad, in bursts, while OVS holds some of them: every
  * buffer stays accounted for.  What leaves the receive side goes back into the
  * send side. */
@@ -682,6 +717,7 @@ test_random(void)
         dp_packet_delete(kept[--n_kept]);
     }
     gw->hca->hold = false;
+    gw->hca->post_recv_limit = 0;
     ipoib_tx_reap(gw->txq);
     ipoib_rxq_refill(gw->rxq);
     ipoib_pool_get_stats(gw->pool, &stats);
@@ -757,11 +793,13 @@ test_ipoib_datapath_main(int argc, char *argv[])
         { "rx-control", test_rx_control },
         { "rx-malformed", test_rx_malformed },
         { "rx-return", test_rx_return },
+        { "rx-lost", test_rx_lost },
         { "random", test_random },
     };
 
     size_t n_run = 0;
 
+    random_set_seed(argc > 2 ? atoi(argv[2]) : 1);
     for (size_t i = 0; i < ARRAY_SIZE(tests); i++) {
         if (argc < 2 || !strcmp(argv[1], tests[i].name)) {
             tests[i].function();

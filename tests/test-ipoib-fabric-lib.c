@@ -55,7 +55,7 @@ tf_check_eq(uint64_t a, uint64_t b, const char *file, int line,
                   what, a, b);
     }
 }
-
+
 /* Ports. */
 
 static int
@@ -343,7 +343,7 @@ tf_send_text(struct tf_port *port, uint16_t dlid, uint32_t dqpn,
 
     tf_send_ud(port, &ud);
 }
-
+
 /* Management datagrams. */
 
 void
@@ -416,8 +416,8 @@ tf_mgid(uint32_t ip)
     return ib_gid_make(UINT64_C(0xff12401bffff0000), ip & 0x0fffffff);
 }
 
-/* Joins 'mgid', as Linux does: with what a creation needs if 'create'.  Returns
- * the status and, if 'record' is not NULL, stores the answer there. */
+/* Joins 'mgid', as Linux does: with what a creation needs if 'create'.
+ * Returns the status and, if 'record' is not NULL, stores the answer there. */
 uint16_t
 tf_join(struct tf_port *port, const struct ib_gid *mgid, uint8_t state,
         bool create, struct ib_mcmember_record *record)
@@ -531,7 +531,7 @@ tf_table(struct tf_port *port, uint16_t attr, uint64_t mask, const void *data,
     CHECK(!len || (*step && !(len % *step)));
     return len ? len / *step : 0;
 }
-
+
 /* The daemon's commands. */
 
 void

@@ -11,7 +11,7 @@
  * See the License for the specific language governing permissions and
  * limitations under the License.
  */
-
+
 /* The subnet administrator of ovs-ipoib-fabric, asked over the fabric. */
 
 #include <config.h>
@@ -195,7 +195,7 @@ tf_test_opensm(void)
     tf_close(a);
     tf_close(b);
 }
-
+
 /* MCMemberRecord. */
 
 static uint8_t
@@ -380,7 +380,7 @@ tf_test_join(void)
     tf_close(a);
     tf_close(b);
 }
-
+
 /* PathRecord. */
 
 void
@@ -469,10 +469,17 @@ tf_test_path(void)
                  sizeof want, 1, &records, &step);
     CHECK_EQ(n, 2 + 4);
     free(records);
+
+    /* From all to all, each pair once. */
+    want.numb_path = 1;
+    n = tf_table(a, IB_ATTR_PATH_RECORD, IB_PR_NUMB_PATH, &want, sizeof want,
+                 1, &records, &step);
+    CHECK_EQ(n, 3 * 3);
+    free(records);
     tf_close(a);
     tf_close(b);
 }
-
+
 /* NodeRecord, PortInfoRecord, ClassPortInfo. */
 
 void
@@ -534,7 +541,7 @@ tf_test_records(void)
     tf_close(a);
     tf_close(b);
 }
-
+
 /* GetTable and RMPP. */
 
 void
@@ -685,7 +692,7 @@ tf_test_rmpp_errors(void)
     CHECK(time_msec() - start >= 1500);
     tf_close(a);
 }
-
+
 /* InformInfo and Reports. */
 
 static uint16_t
@@ -778,7 +785,7 @@ tf_test_inform(void)
     tf_close(a);
     tf_close(b);
 }
-
+
 /* What the user wants of the SA. */
 
 void

@@ -69,7 +69,7 @@ drain(struct tf_port *port)
         continue;
     }
 }
-
+
 /* Attachment. */
 
 static void
@@ -183,7 +183,7 @@ test_bad_messages(void)
     tf_close(a);
     tf_close(b);
 }
-
+
 /* Forwarding. */
 
 static void
@@ -399,7 +399,7 @@ test_grh(void)
     tf_close(a);
     tf_close(b);
 }
-
+
 /* Events. */
 
 static void
@@ -536,7 +536,7 @@ test_udp_silence(void)
     tf_close(a);
     tf_close(b);
 }
-
+
 /* Faults. */
 
 static void
@@ -623,7 +623,7 @@ test_faults(void)
     tf_close(a);
     tf_close(b);
 }
-
+
 /* Load. */
 
 /* Ports and members in great number. */

@@ -755,16 +755,14 @@ check_nd_messages(void)
     } tests[] = {
         { RS, RS, 0, false, false },
         { RS OPT_IB("01"), RS OPT_ETH("01"), 0, false, true },
-        { RS OPT_IB("02"), RS OPT_ETH("02"), 0, false, false },
         { RA OPT_IB("01") UNKNOWN, RA OPT_ETH("01") UNKNOWN, 0, false, true },
         { NS OPT_IB("01"), NS OPT_ETH("01"), 0, true, true },
         { NS NONCE OPT_IB("01") UNKNOWN, NS NONCE OPT_ETH("01") UNKNOWN,
           0, true, true },
         { NS UNKNOWN, NS UNKNOWN, 0, true, false },
         { NA OPT_IB("02"), NA OPT_ETH("02"), 0xe0, true, true },
-        { NA OPT_IB("01"), NA OPT_ETH("01"), 0xe0, true, false },
-        { NA OPT_IB("01") NONCE OPT_IB("02"),
-          NA OPT_ETH("01") NONCE OPT_ETH("02"), 0xe0, true, true },
+        { NA OPT_IB("02") NONCE OPT_IB("02"),
+          NA OPT_ETH("02") NONCE OPT_ETH("02"), 0xe0, true, true },
         { NA OPT_IB("02") OPT_IB("02") UNKNOWN NONCE,
           NA OPT_ETH("02") OPT_ETH("02") UNKNOWN NONCE, 0xe0, true, true },
         { REDIRECT UNKNOWN OPT_IB("02"), REDIRECT UNKNOWN OPT_ETH("02"), 0,
@@ -803,7 +801,7 @@ check_nd_messages(void)
 static void
 check_nd_first(void)
 {
-    struct bytes b = make_nd("", NA "0101020202020202" "0201020000000001"
+    struct bytes b = make_nd("", NA NONCE "0201020000000001"
                              NONCE);
     struct ipoib_nd_info info;
 
@@ -827,7 +825,10 @@ check_nd_refused(void)
         NS OPT_ETH("01") OPT_ETH("01") OPT_ETH("01"),
         NS OPT_IB("01") OPT_IB("01") OPT_IB("01"),
         /* One of each side. */
-        NA OPT_ETH("02") OPT_IB("02"), NA OPT_IB("01") OPT_ETH("02"),
+        NA OPT_ETH("02") OPT_IB("02"), NA OPT_IB("02") OPT_ETH("02"),
+        /* The type of another message. */
+        RS OPT_IB("02"), RS OPT_ETH("02"), RA OPT_ETH("02"), NS OPT_IB("02"),
+        NA OPT_IB("01"), NA OPT_ETH("01") OPT_ETH("02"), REDIRECT OPT_IB("01"),
         /* Code, other messages. */
         "87010000" "00000000" TARGET, "84000000" "00000000" TARGET,
         "8a000000" "00000000" TARGET, "80000000" "00000000" TARGET,

@@ -35,11 +35,11 @@
 
 /* Commands that take words without number. */
 #define MANY 16
-
+
 /* Parsing. */
 
-/* Stores in '*json' whether the caller wants JSON, and takes the word that says
- * so off the '*argc' words of 'argv'.  Returns false, with an error sent, if
+/* Stores in '*json' whether the caller wants JSON, and takes the word that
+ * says so off the '*argc' words of 'argv'.  Returns false, with an error sent, if
  * another format is asked for. */
 static bool
 take_format(struct unixctl_conn *conn, int *argc, const char *argv[],
@@ -177,7 +177,7 @@ take_word(int *argc, const char *argv[], const char *word)
     }
     return false;
 }
-
+
 /* Showing. */
 
 static char *
@@ -186,15 +186,73 @@ rate_to_string(uint8_t rate)
     return xasprintf("%g Gb/s", fabric_sa_rate_value(rate) / 10.0);
 }
 
+static const char *
+sm_state(const struct fabric *fabric)
+{
+    return fabric->sm_down_until == LLONG_MIN ? "up" : "down";
+}
+
+static struct json *
+fabric_to_json(const struct fabric *fabric, const struct sset *addresses,
+               const char *rate, const char *group_rate)
+{
+    const struct fabric_config *cfg = &fabric->cfg;
+    struct json *j = json_object_create();
+    struct json *array = json_array_create_empty();
+    const char *address;
+
+    SSET_FOR_EACH (address, addresses) {
+        json_array_add(array, json_string_create(address));
+    }
+    json_object_put(j, "addresses", array);
+    json_object_put_string(j, "sm", sm_state(fabric));
+    json_object_put(j, "sm-lid", json_integer_create(fabric->sm->lid));
+    json_object_put_format(j, "gid-prefix", "%016"PRIx64, cfg->prefix);
+    json_object_put(j, "mtu", json_integer_create(ib_mtu_bytes(cfg->mtu)));
+    json_object_put_string(j, "rate", rate);
+    json_object_put_string(j, "group-rate", group_rate);
+    json_object_put(j, "sl", json_integer_create(cfg->sl));
+    json_object_put(j, "lmc", json_integer_create(cfg->lmc));
+    json_object_put_format(j, "qkey", "0x%08"PRIx32, cfg->qkey);
+    json_object_put(j, "ports", json_integer_create(fabric->n_attached));
+    json_object_put(j, "groups", json_integer_create(
+                        hmap_count(&fabric->groups)));
+    if (fabric->pcap) {
+        json_object_put_string(j, "pcap", fabric_pcap_name(fabric->pcap));
+    }
+    return j;
+}
+
+static void
+format_fabric(const struct fabric *fabric, const struct sset *addresses,
+              const char *rate, const char *group_rate, struct ds *ds)
+{
+    const struct fabric_config *cfg = &fabric->cfg;
+    const char *address;
+
+    SSET_FOR_EACH (address, addresses) {
+        ds_put_format(ds, "listening: %s\n", address);
+    }
+    ds_put_format(ds, "subnet manager: %s, LID %"PRIu16"\n",
+                  sm_state(fabric), fabric->sm->lid);
+    ds_put_format(ds, "GID prefix: %016"PRIx64"\n", cfg->prefix);
+    ds_put_format(ds, "links: MTU %d, %s, LMC %"PRIu8"\n",
+                  ib_mtu_bytes(cfg->mtu), rate, cfg->lmc);
+    ds_put_format(ds, "groups: %s, SL %"PRIu8", Q_Key 0x%08"PRIx32"\n",
+                  group_rate, cfg->sl, cfg->qkey);
+    ds_put_format(ds, "%"PRIuSIZE" ports, %"PRIuSIZE" groups\n",
+                  fabric->n_attached, hmap_count(&fabric->groups));
+    if (fabric->pcap) {
+        ds_put_format(ds, "capture: %s\n", fabric_pcap_name(fabric->pcap));
+    }
+}
+
 static void
 fabric_show(struct unixctl_conn *conn, int argc, const char *argv[],
             void *fabric_)
 {
     struct fabric *fabric = fabric_;
-    const struct fabric_config *cfg = &fabric->cfg;
     struct sset addresses = SSET_INITIALIZER(&addresses);
-    bool sm_up = fabric->sm_down_until == LLONG_MIN;
-    const char *address;
     char *rate, *group_rate;
     bool json;
 
@@ -202,53 +260,15 @@ fabric_show(struct unixctl_conn *conn, int argc, const char *argv[],
         return;
     }
     fabric_transport_format_addresses(fabric->transport, &addresses);
-    rate = rate_to_string(cfg->rate);
-    group_rate = rate_to_string(cfg->group_rate);
+    rate = rate_to_string(fabric->cfg.rate);
+    group_rate = rate_to_string(fabric->cfg.group_rate);
     if (json) {
-        struct json *j = json_object_create();
-        struct json *array = json_array_create_empty();
-
-        SSET_FOR_EACH (address, &addresses) {
-            json_array_add(array, json_string_create(address));
-        }
-        json_object_put(j, "addresses", array);
-        json_object_put_string(j, "sm", sm_up ? "up" : "down");
-        json_object_put(j, "sm-lid", json_integer_create(fabric->sm->lid));
-        json_object_put_format(j, "gid-prefix", "%016"PRIx64, cfg->prefix);
-        json_object_put(j, "mtu", json_integer_create(
-                            ib_mtu_bytes(cfg->mtu)));
-        json_object_put_string(j, "rate", rate);
-        json_object_put_string(j, "group-rate", group_rate);
-        json_object_put(j, "sl", json_integer_create(cfg->sl));
-        json_object_put(j, "lmc", json_integer_create(cfg->lmc));
-        json_object_put_format(j, "qkey", "0x%08"PRIx32, cfg->qkey);
-        json_object_put(j, "ports", json_integer_create(fabric->n_attached));
-        json_object_put(j, "groups", json_integer_create(
-                            hmap_count(&fabric->groups)));
-        if (fabric->pcap) {
-            json_object_put_string(j, "pcap",
-                                   fabric_pcap_name(fabric->pcap));
-        }
-        ipoib_reply_json(conn, j);
+        ipoib_reply_json(conn, fabric_to_json(fabric, &addresses, rate,
+                                              group_rate));
     } else {
         struct ds ds = DS_EMPTY_INITIALIZER;
 
-        SSET_FOR_EACH (address, &addresses) {
-            ds_put_format(&ds, "listening: %s\n", address);
-        }
-        ds_put_format(&ds, "subnet manager: %s, LID %"PRIu16"\n",
-                      sm_up ? "up" : "down", fabric->sm->lid);
-        ds_put_format(&ds, "GID prefix: %016"PRIx64"\n", cfg->prefix);
-        ds_put_format(&ds, "links: MTU %d, %s, LMC %"PRIu8"\n",
-                      ib_mtu_bytes(cfg->mtu), rate, cfg->lmc);
-        ds_put_format(&ds, "groups: %s, SL %"PRIu8", Q_Key 0x%08"PRIx32"\n",
-                      group_rate, cfg->sl, cfg->qkey);
-        ds_put_format(&ds, "%"PRIuSIZE" ports, %"PRIuSIZE" groups\n",
-                      fabric->n_attached, hmap_count(&fabric->groups));
-        if (fabric->pcap) {
-            ds_put_format(&ds, "capture: %s\n",
-                          fabric_pcap_name(fabric->pcap));
-        }
+        format_fabric(fabric, &addresses, rate, group_rate, &ds);
         reply_ds_and_free(conn, &ds);
     }
     sset_destroy(&addresses);
@@ -483,7 +503,7 @@ fabric_counters(struct unixctl_conn *conn, int argc, const char *argv[],
     }
     ds_destroy(&ds);
 }
-
+
 /* Changing ports. */
 
 static void
@@ -681,7 +701,7 @@ fabric_reregister(struct unixctl_conn *conn, int argc, const char *argv[],
     }
     unixctl_command_reply(conn, NULL);
 }
-
+
 /* The subnet manager. */
 
 static void
@@ -738,7 +758,7 @@ fabric_sm_restart(struct unixctl_conn *conn, int argc, const char *argv[],
     fabric_sa_restart(fabric_, seconds * 1000);
     unixctl_command_reply(conn, NULL);
 }
-
+
 /* Faults and captures. */
 
 static void

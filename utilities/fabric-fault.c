@@ -100,7 +100,7 @@ fabric_fault_destroy(struct fabric *fabric)
     }
     heap_destroy(&fabric->delayed);
 }
-
+
 /* Holding packets. */
 
 /* The heap has the largest priority first; packets of one millisecond leave in
@@ -180,7 +180,7 @@ fabric_fault_wait(struct fabric *fabric)
                          struct fabric_delayed, node)));
     }
 }
-
+
 /* Applying faults. */
 
 static bool
@@ -283,7 +283,7 @@ fabric_fault_apply(struct fabric *fabric, struct fabric_port *port,
     }
     return false;
 }
-
+
 /* Adding and removing faults. */
 
 /* Returns the value of 'word' if it is "KEY=VALUE", otherwise NULL. */
@@ -512,7 +512,7 @@ fabric_fault_clear(struct fabric *fabric)
         free(sa_fault);
     }
 }
-
+
 /* Showing faults. */
 
 static char *

@@ -25,7 +25,8 @@ struct json;
 
 /* What becomes of a packet that was held back. */
 typedef void fabric_fault_resume(struct fabric *, struct fabric_port *,
-                                 enum fabric_dir, const struct fabric_packet *);
+                                 enum fabric_dir,
+                                 const struct fabric_packet *);
 
 void fabric_fault_init(struct fabric *);
 void fabric_fault_destroy(struct fabric *);

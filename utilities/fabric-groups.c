@@ -216,7 +216,7 @@ fabric_groups_forget(struct fabric *fabric)
         }
     }
 }
-
+
 /* Members. */
 
 static struct fabric_member *

@@ -188,7 +188,7 @@ fabric_inform_set(struct fabric *fabric, const struct fabric_peer *peer,
     subscription->peer = *peer;
     return 0;
 }
-
+
 /* Reports. */
 
 static void

@@ -108,7 +108,7 @@ fabric_port_is_present(const struct fabric_port *port)
 {
     return port->endpoint || port->guid == FABRIC_SM_GUID;
 }
-
+
 /* LIDs. */
 
 bool
@@ -232,7 +232,7 @@ fabric_port_set_lid(struct fabric *fabric, struct fabric_port *port,
     ovs_assert(lid_table_add(fabric, port));
     return NULL;
 }
-
+
 /* What the fabric tells a port. */
 
 static void
@@ -288,7 +288,7 @@ send_port(struct fabric *fabric, struct fabric_port *port)
     return error != EAGAIN && error != ENOBUFS;
 }
 
-/* PORTCAP goes out where a bit is set, and once more when it was taken back. */
+/* PORTCAP goes out where a bit is set, and once more when it was cleared. */
 static bool
 send_portcap(struct fabric *fabric, struct fabric_port *port)
 {
@@ -341,7 +341,7 @@ fabric_reregister_all(struct fabric *fabric)
         fabric_port_reregister(fabric, port);
     }
 }
-
+
 /* Coming and going. */
 
 static void
@@ -482,7 +482,7 @@ fabric_ports_wait(struct fabric *fabric)
         poll_timer_wait(PENDING_RETRY_MS);
     }
 }
-
+
 /* Look-up. */
 
 struct fabric_port *
@@ -585,7 +585,7 @@ fabric_port_parse(const struct fabric *fabric, const char *s, char **errorp)
     }
     return found;
 }
-
+
 /* Properties. */
 
 struct ib_gid

@@ -52,7 +52,7 @@ static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(5, 20);
 /* A table under way to one that asked. */
 struct fabric_table {
     struct hmap_node node;      /* In 'tables' of struct fabric. */
-    struct ovs_list timer_node; /* In 'table_timers', the next to fire first. */
+    struct ovs_list timer_node; /* In 'table_timers', next to fire first. */
     long long int deadline;
     int retries;
 

@@ -120,7 +120,7 @@ get_be16(const uint8_t *p)
     memcpy(&be, p, sizeof be);
     return ntohs(be);
 }
-
+
 /* ClassPortInfo. */
 
 #define CPI_CAP_UD_MULTICAST (1 << 9)
@@ -203,8 +203,8 @@ node_matches(const uint8_t *have, const uint8_t *want, uint64_t mask)
     return true;
 }
 
-/* Returns the ports that a request can concern, which the caller must free: all
- * of them, or, if 'by_lid', those of 'lid'. */
+/* Returns the ports that a request can concern: all of them, or, if 'by_lid',
+ * those of 'lid'.  The caller must free the array. */
 static struct fabric_port **
 candidates(const struct fabric *fabric, bool by_lid, uint16_t lid, size_t *n)
 {
@@ -321,7 +321,7 @@ fabric_sa_port_infos(struct fabric *fabric,
     free(ports);
     return 0;
 }
-
+
 /* PathRecord. */
 
 #define PR_SERVICE_ID ((1u << 0) | (1u << 1))
@@ -441,6 +441,36 @@ add_paths(struct fabric *fabric, const struct fabric_sa_request *request,
     }
 }
 
+/* Appends the paths from 'src' to 'dst', each of which may be NULL for every
+ * port, to 'records': no more than 'max' of them for each pair of ports. */
+static uint16_t
+add_all_paths(struct fabric *fabric, const struct fabric_sa_request *request,
+              const struct ib_path_record *want, struct fabric_port *src,
+              struct fabric_port *dst, size_t max, struct ofpbuf *records)
+{
+    struct fabric_port **ports;
+    uint16_t status = 0;
+    size_t n;
+
+    ports = fabric_ports_sorted(fabric, &n);
+    size_t n_src = src ? 1 : n;
+    size_t n_dst = dst ? 1 : n;
+    if (n_src * n_dst > MAX_RECORDS) {
+        status = IB_SA_NO_RESOURCES;
+    }
+    for (size_t i = 0; i < n_src && !status; i++) {
+        for (size_t j = 0; j < n_dst && !status; j++) {
+            add_paths(fabric, request, want, src ? src : ports[i],
+                      dst ? dst : ports[j], max, records);
+            if (records->size / sizeof *want > MAX_RECORDS) {
+                status = IB_SA_NO_RESOURCES;
+            }
+        }
+    }
+    free(ports);
+    return status;
+}
+
 /* Appends the path from 'src' to the multicast group 'mgid'. */
 static uint16_t
 add_group_path(struct fabric *fabric, const struct fabric_sa_request *request,
@@ -506,8 +536,8 @@ fabric_sa_paths(struct fabric *fabric, const struct fabric_sa_request *request,
     size_t max = is_table ? MAX_RECORDS : 1;
 
     memcpy(&want, request->mad->data, sizeof want);
-    if (!(mask & (IB_PR_SGID | IB_PR_SLID))
-        || (!is_table && !(mask & (IB_PR_DGID | IB_PR_DLID)))) {
+    if (!is_table && (!(mask & (IB_PR_SGID | IB_PR_SLID))
+                      || !(mask & (IB_PR_DGID | IB_PR_DLID)))) {
         return IB_SA_INSUFFICIENT_COMPS;
     }
     if (is_table && mask & IB_PR_NUMB_PATH && want.numb_path & 0x7f) {
@@ -518,7 +548,8 @@ fabric_sa_paths(struct fabric *fabric, const struct fabric_sa_request *request,
         return mask & IB_PR_SGID ? IB_SA_REQ_INVALID_GID : 0;
     }
     if (mask & IB_PR_DGID && ib_gid_is_multicast(&want.dgid)) {
-        return add_group_path(fabric, request, &want, src, records);
+        return (src ? add_group_path(fabric, request, &want, src, records)
+                : IB_SA_INSUFFICIENT_COMPS);
     }
     if (mask & IB_PR_DGID
         && ib_gid_prefix(&want.dgid) != fabric->cfg.prefix) {
@@ -528,25 +559,9 @@ fabric_sa_paths(struct fabric *fabric, const struct fabric_sa_request *request,
                   IB_PR_DLID, want.dlid, &dst)) {
         return 0;
     }
-    if (dst) {
-        add_paths(fabric, request, &want, src, dst, max, records);
-    } else {
-        struct fabric_port **ports;
-        size_t n;
-
-        ports = fabric_ports_sorted(fabric, &n);
-        for (size_t i = 0; i < n; i++) {
-            if (records->size / sizeof want >= MAX_RECORDS) {
-                free(ports);
-                return IB_SA_NO_RESOURCES;
-            }
-            add_paths(fabric, request, &want, src, ports[i], max, records);
-        }
-        free(ports);
-    }
-    return 0;
+    return add_all_paths(fabric, request, &want, src, dst, max, records);
 }
-
+
 /* MCMemberRecord. */
 
 #define MCM_MTU_BOTH  (IB_MCM_MTU_SEL | IB_MCM_MTU)

@@ -391,8 +391,8 @@ udp_endpoint(struct fabric_transport *t, const struct sockaddr_in *sin)
     return ep;
 }
 
-/* Takes messages from the UDP socket.  A source that does not become somebody's
- * is forgotten at once. */
+/* Takes messages from the UDP socket.  A source that does not become
+ * somebody's is forgotten at once. */
 static void
 udp_receive(struct fabric_transport *t)
 {

@@ -11,7 +11,7 @@
  * See the License for the specific language governing permissions and
  * limitations under the License.
  */
-
+
 /* An InfiniBand subnet in software: Documentation/topics/soft-fabric.rst. */
 
 #include <config.h>
@@ -71,7 +71,7 @@ fabric_counter_name(enum fabric_counter counter)
 
     return names[counter];
 }
-
+
 /* Callbacks. */
 
 static void
@@ -137,7 +137,7 @@ static const struct fabric_transport_ops transport_ops = {
     .closed = closed_cb,
     .send_failed = send_failed_cb,
 };
-
+
 /* The daemon. */
 
 static struct fabric *
@@ -289,7 +289,7 @@ main(int argc, char *argv[])
     service_stop();
     return 0;
 }
-
+
 /* Options. */
 
 /* Width and speed of links by their rate. */
