@@ -21,6 +21,7 @@
 #include "fabric-groups.h"
 #include "fabric-pcap.h"
 #include "fabric-ports.h"
+#include "fabric-switch.h"
 #include "fabric-transport.h"
 #include "openvswitch/vlog.h"
 #include "util.h"
@@ -255,6 +256,48 @@ find_destination(struct fabric *fabric, struct fabric_port *from,
     return NULL;
 }
 
+/* What deliver_to() needs. */
+struct delivery {
+    struct fabric *fabric;
+    const struct fabric_packet *packet;
+};
+
+static void
+deliver_to(struct fabric_lport *lport, void *delivery_)
+{
+    const struct delivery *delivery = delivery_;
+
+    if (lport->node->hca) {
+        deliver(delivery->fabric, lport->node->hca, delivery->packet);
+    }
+}
+
+/* Forwards 'packet' as an external manager has set the switches' tables. */
+static void
+forward_by_tables(struct fabric *fabric, struct fabric_port *from,
+                  const struct fabric_packet *packet)
+{
+    struct fabric_lport *to;
+
+    if (packet->dlid >= IB_LID_MULTICAST) {
+        struct delivery delivery = { .fabric = fabric, .packet = packet };
+
+        if (!fabric_route_multicast(fabric->topology, from->lport,
+                                    packet->dlid, deliver_to, &delivery)) {
+            drop(fabric, from, FC_drop_no_group, packet);
+        }
+        return;
+    }
+    to = fabric_route(fabric->topology, from->lport, packet->dlid);
+    if (to && to->node->sm_host) {
+        fabric->sm_input(fabric, from, packet);
+    } else if (to && to->node->hca) {
+        deliver(fabric, to->node->hca, packet);
+    } else {
+        drop(fabric, from, FC_drop_no_lid, packet);
+    }
+}
+
 /* Forwards 'packet', which came from 'from' and obeys the rules for what
  * comes. */
 static void
@@ -265,6 +308,8 @@ forward(struct fabric *fabric, struct fabric_port *from,
         drop(fabric, from, FC_drop_qp0, packet);
     } else if (packet->dlid == IB_LID_PERMISSIVE) {
         drop(fabric, from, FC_drop_permissive_lid, packet);
+    } else if (fabric->topology) {
+        forward_by_tables(fabric, from, packet);
     } else if (packet->dlid >= IB_LID_MULTICAST) {
         forward_multicast(fabric, from, packet);
     } else {
@@ -332,7 +377,7 @@ fabric_forward_from_sm(struct fabric *fabric, const struct fabric_peer *peer,
         .type = IB_SOFT_PACKET,
     };
     struct ib_ud ud = {
-        .slid = fabric->sm->lid,
+        .slid = fabric->sm_carry ? peer->sm_lid : fabric->sm->lid,
         .dlid = peer->lid,
         .sl = peer->sl,
         .opcode = IB_OPCODE_UD_SEND,

@@ -256,6 +256,25 @@ admit_request(struct fabric *fabric, const struct fabric_sa_request *request)
     return true;
 }
 
+/* Leaves 'request' to an external manager, which knows no answers but those to
+ * its Reports, and nothing of RMPP. */
+static void
+carry(struct fabric *fabric, const struct fabric_sa_request *request)
+{
+    const struct ib_sa_mad *mad = request->mad;
+
+    if (mad->method == IB_METHOD_REPORT_RESP) {
+        fabric->sm_carry(fabric, &request->peer, mad);
+    } else if (mad->method & IB_METHOD_RESP
+               || (mad->method >= METHOD_TRAP
+                   && mad->method <= METHOD_TRAP_REPRESS)
+               || mad->rmpp_type > IB_RMPP_TYPE_DATA) {
+        fabric_count(fabric, request->peer.port, FC_drop_not_sa);
+    } else if (admit_request(fabric, request)) {
+        fabric->sm_carry(fabric, &request->peer, mad);
+    }
+}
+
 /* Handles 'packet' to the subnet manager, from 'from'. */
 void
 fabric_sa_input(struct fabric *fabric, struct fabric_port *from,
@@ -283,6 +302,7 @@ fabric_sa_input(struct fabric *fabric, struct fabric_port *from,
     request.peer = (struct fabric_peer) {
         .port = from,
         .lid = ud.slid,
+        .sm_lid = ud.dlid,
         .qpn = ud.sqpn,
         .pkey = ud.pkey,
         .sl = ud.sl,
@@ -293,6 +313,10 @@ fabric_sa_input(struct fabric *fabric, struct fabric_port *from,
     request.mask = ((uint64_t) ntohl(mad.comp_mask[0]) << 32
                     | ntohl(mad.comp_mask[1]));
 
+    if (fabric->sm_carry) {
+        carry(fabric, &request);
+        return;
+    }
     if (fabric_inform_input(fabric, &request.peer, &mad)
         || fabric_rmpp_input(fabric, &request.peer, &mad)) {
         return;
