@@ -67,6 +67,7 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-table.h \
 	lib/ipoib-tx.c \
 	lib/ipoib-tx.h \
+	lib/ipoib-umad.c \
 	lib/ipoib-unixctl.c \
 	lib/ipoib-unixctl.h \
 	lib/ipoib-verbs-hw.c \

@@ -232,6 +232,7 @@ ipoib_dev_open(const char *name, const struct ipoib_dev_options *options,
         ovs_mutex_lock(&dev->hca->mutex);
         error = dev_open_port(dev, errp);
         if (!error) {
+            ipoib_hca_port_set_sa_mode(dev->port, options->config.sa);
             error = dev_open_partition(dev, ops, aux, errp);
             if (error) {
                 ipoib_hca_port_unref(dev->port);
@@ -293,6 +294,7 @@ ipoib_dev_configure(struct ipoib_dev *dev,
     int error;
 
     ovs_mutex_lock(&dev->hca->mutex);
+    ipoib_hca_port_set_sa_mode(dev->port, config->sa);
     error = ipoib_partition_configure(dev->part, config);
     ovs_mutex_unlock(&dev->hca->mutex);
     return error;
@@ -417,6 +419,8 @@ ipoib_dev_get_status(struct ipoib_dev *dev, struct smap *smap)
     smap_add_format(smap, "sm_lid", "%"PRIu16, port->attr.sm_lid);
     smap_add_format(smap, "pkey", "0x%04"PRIx16, part->pkey);
     smap_add_format(smap, "mtu", "%d", ipoib_partition_mtu(part));
+    smap_add(smap, "sa_transport",
+             port->transport ? port->transport->class->name : "none");
     dev_get_address_status(dev, smap);
     if (part->pkey_index >= 0) {
         smap_add_format(smap, "pkey_index", "%d", part->pkey_index);

@@ -33,6 +33,11 @@ VLOG_DEFINE_THIS_MODULE(ipoib_hca);
  * client that could not be made. */
 #define TRANSPORT_RETRY 5000
 
+/* While the SA answers neither by one transport nor by the other, they take
+ * turns: of this length in ms at first, and longer and longer then. */
+#define SWITCH_PAUSE 4000
+#define SWITCH_PAUSE_MAX 64000
+
 /* The attributes of a port that is not active are read again this often, in
  * ms, since no event tells how far the subnet manager has brought it. */
 #define PORT_POLL 2000
@@ -346,31 +351,177 @@ port_receive_mad(void *port_, const struct ib_sa_mad *mad, uint16_t slid)
     ipoib_sa_receive(port->sa, mad, slid);
 }
 
+static void
+port_undelivered_mad(void *port_, const struct ib_sa_mad *mad)
+{
+    struct ipoib_hca_port *port = port_;
+
+    ipoib_sa_undelivered(port->sa, mad);
+}
+
+/* A transport of one kind or the other.  NULL with errno set on failure. */
+static struct ipoib_mad_transport *
+port_open_transport(struct ipoib_hca_port *port, bool umad)
+{
+    struct ipoib_hca *hca = port->hca;
+    struct ipoib_mad_transport *transport;
+
+    if (umad) {
+        transport = ipoib_mad_umad_create(hca->ctx->device->name, port->num,
+                                          port_receive_mad, port);
+    } else {
+        transport = ipoib_mad_qp_create(hca->verbs, hca->ctx, hca->pd,
+                                        port->num, port_receive_mad, port);
+    }
+    if (transport) {
+        transport->undelivered = port_undelivered_mad;
+    }
+    return transport;
+}
+
+/* Makes 'transport' (or none) the one of the SA client, which sends all that
+ * is not answered yet again by it. */
+static void
+port_set_transport(struct ipoib_hca_port *port,
+                   struct ipoib_mad_transport *transport)
+{
+    struct ipoib_mad_transport *old = port->transport;
+
+    port->transport = transport;
+    port->sa_proven = false;
+    ipoib_sa_set_transport(port->sa, transport);
+    if (old) {
+        old->class->destroy(old);
+    }
+}
+
+static void
+port_transport_failed(struct ipoib_hca_port *port, bool umad, int error,
+                      long long int now)
+{
+    if (port->transport_error != error) {
+        port->transport_error = error;
+        VLOG_WARN("%s: cannot make a %s for the subnet administrator (%s)",
+                  port->label, umad ? "libibumad agent" : "queue pair",
+                  error == EPERM && !umad ? "its Q_Key needs CAP_NET_RAW"
+                  : ovs_strerror(error));
+    }
+    port->next_transport = now + TRANSPORT_RETRY;
+}
+
 /* Makes the transport of the SA client, unless it is there. */
 static void
 port_make_transport(struct ipoib_hca_port *port, long long int now)
 {
-    struct ipoib_hca *hca = port->hca;
+    bool umad = port->sa_mode == IPOIB_SA_UMAD
+                || (port->sa_mode == IPOIB_SA_AUTO && port->use_umad);
+    struct ipoib_mad_transport *transport;
 
     if (port->transport || now < port->next_transport) {
         return;
     }
-    port->transport = ipoib_mad_qp_create(hca->verbs, hca->ctx, hca->pd,
-                                          port->num, port_receive_mad, port);
-    if (!port->transport) {
-        if (port->transport_error != errno) {
-            port->transport_error = errno;
-            VLOG_WARN("%s: port %d: cannot make the queue pair for the subnet "
-                      "administrator (%s)", hca->name, port->num,
-                      port->transport_error == EPERM
-                      ? "its Q_Key needs CAP_NET_RAW"
-                      : ovs_strerror(port->transport_error));
+    transport = port_open_transport(port, umad);
+    if (!transport && errno == EPERM && port->sa_mode == IPOIB_SA_AUTO
+        && !umad) {
+        transport = port_open_transport(port, true);
+        if (transport) {
+            port->use_umad = true;
+            ipoib_event_add(&port->events, port->label, IPOIB_EVENT_SA,
+                            "asks the subnet administrator by libibumad, "
+                            "since a queue pair needs CAP_NET_RAW");
+        } else {
+            errno = EPERM;
         }
-        port->next_transport = now + TRANSPORT_RETRY;
+    }
+    if (!transport) {
+        port_transport_failed(port, umad, errno, now);
         return;
     }
     port->transport_error = 0;
-    ipoib_sa_set_transport(port->sa, port->transport);
+    port_set_transport(port, transport);
+}
+
+/* The SA does not answer, and never has, by the transport in use: tries the
+ * other one, if there is one. */
+static void
+port_switch_transport(struct ipoib_hca_port *port, long long int now)
+{
+    struct ipoib_mad_transport *other;
+    bool umad = !port->use_umad;
+
+    port->switch_pause = port->switch_pause ? port->switch_pause * 2
+                                            : SWITCH_PAUSE;
+    port->switch_pause = MIN(port->switch_pause, SWITCH_PAUSE_MAX);
+    port->next_switch = now + port->switch_pause;
+    other = port_open_transport(port, umad);
+    if (other) {
+        port->use_umad = umad;
+        ipoib_event_add(&port->events, port->label, IPOIB_EVENT_SA,
+                        "no answer from the subnet administrator by %s, "
+                        "asks by %s", port->transport->class->name,
+                        other->class->name);
+        port_set_transport(port, other);
+    } else {
+        VLOG_DBG("%s: no answer from the subnet administrator, and %s cannot "
+                 "be used (%s)", port->label, umad ? "libibumad" : "a QP",
+                 ovs_strerror(errno));
+    }
+}
+
+/* Replaces a transport that is of no use. */
+static void
+port_check_transport(struct ipoib_hca_port *port, long long int now)
+{
+    struct ipoib_sa_info info;
+
+    if (!port->transport) {
+        return;
+    }
+    if (port->transport->broken) {
+        ipoib_event_add(&port->events, port->label, IPOIB_EVENT_SA,
+                        "the way to the subnet administrator by %s is gone "
+                        "(%s)", port->transport->class->name,
+                        ovs_strerror(port->transport->broken));
+        port_set_transport(port, NULL);
+        port->next_transport = now + TRANSPORT_RETRY;
+        return;
+    }
+    ipoib_sa_get_info(port->sa, &info);
+    port->sa_proven |= info.known;
+    if (info.silent && !port->sa_proven && port->sa_mode == IPOIB_SA_AUTO
+        && now >= port->next_switch) {
+        port_switch_transport(port, now);
+    }
+}
+
+void
+ipoib_hca_port_set_sa_mode(struct ipoib_hca_port *port,
+                           enum ipoib_sa_mode mode)
+{
+    bool is_umad = port->use_umad || port->sa_mode == IPOIB_SA_UMAD;
+
+    if (mode == port->sa_mode) {
+        return;
+    }
+    port->sa_mode = mode;
+    port->use_umad = false;
+    port->next_transport = port->next_switch = port->switch_pause = 0;
+    port->transport_error = 0;
+    if (is_umad != (mode == IPOIB_SA_UMAD)) {
+        port_set_transport(port, NULL);
+    }
+    ipoib_hca_kick(port->hca);
+}
+
+const char *
+ipoib_sa_mode_to_string(enum ipoib_sa_mode mode)
+{
+    switch (mode) {
+    case IPOIB_SA_AUTO: return "auto";
+    case IPOIB_SA_QP: return "qp";
+    case IPOIB_SA_UMAD: return "umad";
+    default: OVS_NOT_REACHED();
+    }
 }
 
 static struct ipoib_hca_port *
@@ -417,7 +568,6 @@ ipoib_hca_port_ref(struct ipoib_hca *hca, uint8_t num,
     port->sa = ipoib_sa_create();
     ovs_list_init(&port->clients);
     ovs_list_push_back(&hca->ports, &port->node);
-    port_make_transport(port, time_msec());
     port_refresh(port);
     *portp = port;
     return 0;
@@ -629,6 +779,7 @@ port_run(struct ipoib_hca_port *port, long long int now)
         port->transport->class->run(port->transport);
     }
     ipoib_sa_run(port->sa, now);
+    port_check_transport(port, now);
     LIST_FOR_EACH_SAFE (client, node, &port->clients) {
         more |= client->ops->run(client, now);
     }

@@ -73,6 +73,15 @@ enum {
     IPOIB_PORT_FATAL      = 1 << 7, /* 'hca->fatal' was set. */
 };
 
+/* options:sa: how to reach the subnet administrator. */
+enum ipoib_sa_mode {
+    IPOIB_SA_AUTO,              /* As _QP, and as _UMAD where that fails. */
+    IPOIB_SA_QP,                /* By a queue pair of our own. */
+    IPOIB_SA_UMAD,              /* By libibumad. */
+};
+/* "auto", "qp", "umad". */
+const char *ipoib_sa_mode_to_string(enum ipoib_sa_mode);
+
 struct ipoib_hca_port {
     struct ovs_list node;       /* In ipoib_hca 'ports'. */
     struct ipoib_hca *hca;
@@ -91,6 +100,11 @@ struct ipoib_hca_port {
     struct ipoib_mad_transport *transport; /* NULL: could not be made. */
     int transport_error;        /* Why not, errno. */
     long long int next_transport; /* When to try again. */
+    enum ipoib_sa_mode sa_mode;
+    bool use_umad;              /* IPOIB_SA_AUTO has come to that. */
+    bool sa_proven;             /* An answer has come by 'transport'. */
+    long long int next_switch;  /* IPOIB_SA_AUTO: not the other one before. */
+    long long int switch_pause; /* Doubles, ms. */
     long long int next_poll;    /* Of the attributes, if it is not active. */
     struct ipoib_sa *sa;
     struct ovs_list clients;    /* Of struct ipoib_hca_client. */
@@ -134,6 +148,9 @@ void ipoib_hca_port_add_client(struct ipoib_hca_port *,
                                struct ipoib_hca_client *);
 void ipoib_hca_port_remove_client(struct ipoib_hca_port *,
                                   struct ipoib_hca_client *);
+
+/* The way to the SA, of all on the port: who sets it last is heard. */
+void ipoib_hca_port_set_sa_mode(struct ipoib_hca_port *, enum ipoib_sa_mode);
 
 /* Index of 'pkey' in the port's table, full or limited member, or -1. */
 int ipoib_hca_port_find_pkey(const struct ipoib_hca_port *, uint16_t pkey);

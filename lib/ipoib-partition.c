@@ -651,7 +651,7 @@ ipoib_partition_is_up(const struct ipoib_partition *part, const char **reason)
     } else if (part->pkey_index < 0) {
         *reason = "the P_Key is not in the table of the HCA port";
     } else if (!port->transport) {
-        *reason = "there is no queue pair to ask the subnet administrator with";
+        *reason = "there is no way to ask the subnet administrator";
     } else if (!port->attr.sm_lid) {
         *reason = "the subnet has no subnet manager";
     } else if (!part->n_rxq) {

@@ -47,6 +47,7 @@ struct ipoib_partition_config {
     unsigned int n_rxq, n_txq, n_rxq_desc, n_txq_desc;
     size_t max_host_qps, max_neighbours;
     bool proxy_reply;           /* options:proxy=reply. */
+    enum ipoib_sa_mode sa;      /* options:sa. */
 };
 
 struct ipoib_partition_ops {

@@ -63,6 +63,7 @@ struct ipoib_sa_request {
     long long int timeout;      /* Of the current try. */
     long long int deadline;     /* When 'timeout' is over. */
     bool busy;                  /* SA said BUSY: deadline is to be made. */
+    bool undelivered;           /* No answer will come: likewise. */
 };
 
 struct ipoib_sa {
@@ -339,7 +340,7 @@ sa_transmit(struct ipoib_sa *sa, struct ipoib_sa_request *r, unsigned int slot,
     }
     r->sent_before = true;
     r->sent = time_usec();
-    r->busy = false;
+    r->busy = r->undelivered = false;
     if (r->n_tries++ && !r->fixed) {
         r->timeout *= 2;
     }
@@ -386,7 +387,7 @@ sa_requeue_all(struct ipoib_sa *sa)
         sa_unlink(sa, r);
         r->n_tries = 0;
         r->timeout = r->fixed ? SA_INFO_TIMEOUT : SA_TIMEOUT;
-        r->busy = false;
+        r->busy = r->undelivered = false;
         ovs_list_push_front(&sa->queued, &r->node);
     }
     sa->blocked = 0;
@@ -408,6 +409,10 @@ sa_run_outstanding(struct ipoib_sa *sa, struct ipoib_sa_request *r,
     if (r->busy) {
         r->busy = false;
         r->deadline = now + sa_busy_pause(r);
+    } else if (r->undelivered) {
+        /* Soon, but not at once: the SA may be about to start. */
+        r->undelivered = false;
+        r->deadline = MIN(r->deadline, now + r->timeout / 4);
     } else if (now < r->deadline) {
         return;
     } else if (r->n_tries >= r->max_tries) {
@@ -453,7 +458,8 @@ ipoib_sa_wait(struct ipoib_sa *sa)
         poll_timer_wait_until(sa->blocked);
     }
     LIST_FOR_EACH (r, node, &sa->outstanding) {
-        poll_timer_wait_until(r->busy ? 0 : MAX(r->deadline, sa->blocked));
+        poll_timer_wait_until(r->busy || r->undelivered
+                              ? 0 : MAX(r->deadline, sa->blocked));
     }
 }
 
@@ -613,6 +619,18 @@ sa_receive_answer(struct ipoib_sa *sa, const struct ib_sa_mad *mad)
         sa_count_refusal(sa, status);
     }
     sa_finish(sa, r, 0, status, mad);
+}
+
+void
+ipoib_sa_undelivered(struct ipoib_sa *sa, const struct ib_sa_mad *mad)
+{
+    uint32_t tid = ntohll(get_32aligned_be64(&mad->tid));
+    struct ipoib_sa_request *r = sa->slots[tid & (SA_N_SLOTS - 1)];
+
+    sa->stats.n_undelivered++;
+    if (r && r->tid == tid && !r->busy) {
+        r->undelivered = true;
+    }
 }
 
 void

@@ -51,6 +51,8 @@ void ipoib_sa_destroy(struct ipoib_sa *); /* Cancels all, without callbacks. */
 void ipoib_sa_set_transport(struct ipoib_sa *, struct ipoib_mad_transport *);
 void ipoib_sa_receive(struct ipoib_sa *, const struct ib_sa_mad *,
                       uint16_t slid);
+/* The transport says that 'mad', a request, was not delivered. */
+void ipoib_sa_undelivered(struct ipoib_sa *, const struct ib_sa_mad *mad);
 /* Where the SA is; 'lid' 0: nowhere yet, requests wait and don't time out.
  * Outstanding requests are sent again at once if it changed. */
 void ipoib_sa_set_dest(struct ipoib_sa *, const struct ipoib_mad_dest *);
@@ -111,7 +113,7 @@ struct ipoib_sa_refusals {
 
 struct ipoib_sa_stats {
     uint64_t n_sent, n_resent, n_answers, n_timeouts, n_late, n_busy,
-             n_refused, n_reports, n_bad;
+             n_refused, n_reports, n_bad, n_undelivered;
     unsigned int n_outstanding, n_queued, window;
     uint64_t latencies[IPOIB_SA_N_LATENCIES];
     struct ipoib_sa_refusals refusals[IPOIB_SA_N_STATUSES];

@@ -641,6 +641,8 @@ sa_add(struct ipoib_dev *dev, struct json *rows)
     json_object_put_string(json, "transport",
                            port->transport ? port->transport->class->name
                            : ovs_strerror(port->transport_error));
+    json_object_put_string(json, "transport-wanted",
+                           ipoib_sa_mode_to_string(port->sa_mode));
     put_int(json, "sm-lid", port->attr.sm_lid);
     put_int(json, "sm-sl", port->attr.sm_sl);
     put_int(json, "window", stats.window);
@@ -651,6 +653,7 @@ sa_add(struct ipoib_dev *dev, struct json *rows)
     put_int(json, "answers", stats.n_answers);
     put_int(json, "refused", stats.n_refused);
     put_int(json, "timeouts", stats.n_timeouts);
+    put_int(json, "undelivered", stats.n_undelivered);
     put_int(json, "busy", stats.n_busy);
     put_int(json, "late", stats.n_late);
     put_int(json, "bad", stats.n_bad);

@@ -228,6 +228,22 @@ parse_proxy(const char *name, const struct smap *args, bool *reply,
 }
 
 static bool
+parse_sa(const char *name, const struct smap *args, enum ipoib_sa_mode *mode,
+         char **errp)
+{
+    const char *s = smap_get_def(args, "sa", "auto");
+
+    for (*mode = IPOIB_SA_AUTO; *mode <= IPOIB_SA_UMAD; ++*mode) {
+        if (!strcmp(s, ipoib_sa_mode_to_string(*mode))) {
+            return true;
+        }
+    }
+    VLOG_WARN_BUF(errp, "%s: options:sa=%s is neither 'auto' nor 'qp' nor "
+                  "'umad'", name, s);
+    return false;
+}
+
+static bool
 parse_n_desc(const char *name, const struct smap *args, const char *option,
              unsigned int *n_desc, char **errp)
 {
@@ -287,6 +303,7 @@ parse_options(const char *name, const struct smap *args,
         || !get_number(name, args, "max-neighbours", DEFAULT_NEIGHBOURS, 1,
                        MAX_NEIGHBOURS, &neighbours, errp)
         || !parse_proxy(name, args, &config->proxy_reply, errp)
+        || !parse_sa(name, args, &config->sa, errp)
         || !parse_device(name, args, &options->device, errp)) {
         return false;
     }
@@ -304,7 +321,7 @@ log_unknown_options(const char *name, const struct smap *args)
 {
     static const char *const known[] = {
         "device", "port", "pkey", "n_rxq", "n_rxq_desc", "n_txq_desc",
-        "max-host-qps", "max-neighbours", "proxy",
+        "max-host-qps", "max-neighbours", "proxy", "sa",
     };
     const struct smap_node *node;
 
@@ -401,6 +418,7 @@ netdev_ipoib_get_config(const struct netdev *netdev_, struct smap *args)
                         options->config.max_neighbours);
         smap_add(args, "proxy",
                  options->config.proxy_reply ? "reply" : "forward");
+        smap_add(args, "sa", ipoib_sa_mode_to_string(options->config.sa));
     }
     ovs_mutex_unlock(&netdev->mutex);
     return 0;

@@ -28,6 +28,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-tables.c \
 	tests/test-ipoib-tables.h \
 	tests/test-ipoib-tx.c \
+	tests/test-ipoib-umad.c \
 	tests/test-ipoib-verbs-hostile.c \
 	tests/test-ipoib-verbs-port.c \
 	tests/test-ipoib-verbs-queues.c \
@@ -53,6 +54,7 @@ TESTSUITE_AT = \
 	tests/ipoib-macros.at \
 	tests/ipoib-sa.at \
 	tests/ipoib-source.at \
+	tests/ipoib-umad.at \
 	tests/ipoib-unit.at \
 	tests/ipoib-verbs.at \
 	tests/ipoib-vswitchd.at
