@@ -16,6 +16,9 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-hostqp.h \
 	lib/ipoib-mad.c \
 	lib/ipoib-mad.h \
+	lib/ipoib-kernel.c \
+	lib/ipoib-kernel.h \
+	lib/ipoib-mcast-text.c \
 	lib/ipoib-mcast.c \
 	lib/ipoib-mcast.h \
 	lib/ipoib-msgq.c \

@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include "dirs.h"
+#include "if-notifier.h"
 #include "ipoib-state.h"
 #include "openvswitch/dynamic-string.h"
 #include "openvswitch/poll-loop.h"
@@ -32,9 +33,15 @@ VLOG_DEFINE_THIS_MODULE(ipoib_dev);
  * 1000 hosts and neighbours. */
 #define SAVE_INTERVAL 500
 
+/* The kernel's network devices are looked at no more often than this, in
+ * ms. */
+#define CHECK_INTERVAL 1000
+
 static struct ovs_mutex devs_mutex = OVS_MUTEX_INITIALIZER;
 static struct ovs_list all_devs OVS_GUARDED_BY(devs_mutex)
     = OVS_LIST_INITIALIZER(&all_devs);
+/* Of changes of network devices; run by the bridge, with its own. */
+static struct if_notifier *notifier OVS_GUARDED_BY(devs_mutex);
 
 
 /* What is remembered. */
@@ -61,6 +68,36 @@ dev_save(struct ipoib_dev *dev, long long int now)
     dev->next_save = now + SAVE_INTERVAL * (1 + n / 1000);
 }
 
+/* The main thread: some network device has changed. */
+static void
+dev_link_changed(struct ipoib_dev *dev, void *aux OVS_UNUSED)
+{
+    dev->check_kernel = true;
+    ipoib_hca_kick(dev->hca);
+}
+
+static void
+devs_link_changed(void *aux OVS_UNUSED)
+{
+    ipoib_dev_for_each(NULL, dev_link_changed, NULL);
+}
+
+/* Looks for the kernel's own devices in the same partition, which a software
+ * HCA has none of. */
+static void
+dev_check_kernel(struct ipoib_dev *dev, long long int now)
+{
+    struct ipoib_kernel_netdev netdev;
+
+    dev->check_kernel = false;
+    dev->next_check = now + CHECK_INTERVAL;
+    if (dev->hca->verbs != &ipoib_verbs_soft) {
+        ipoib_kernel_find("/sys", dev->hca->ctx->device->name, dev->port_num,
+                          dev->pkey, &netdev);
+        ipoib_partition_set_kernel(dev->part, &netdev);
+    }
+}
+
 static bool
 dev_run(struct ipoib_hca_client *client, long long int now)
 {
@@ -68,6 +105,9 @@ dev_run(struct ipoib_hca_client *client, long long int now)
 
     if (dev->part->remember && now >= dev->next_save) {
         dev_save(dev, now);
+    }
+    if (dev->check_kernel && now >= dev->next_check) {
+        dev_check_kernel(dev, now);
     }
     return false;
 }
@@ -79,6 +119,9 @@ dev_wait(struct ipoib_hca_client *client)
 
     if (dev->part->remember) {
         poll_timer_wait_until(dev->next_save);
+    }
+    if (dev->check_kernel) {
+        poll_timer_wait_until(dev->next_check);
     }
 }
 
@@ -179,6 +222,7 @@ dev_open_partition(struct ipoib_dev *dev,
         VLOG_INFO("%s: remembers %"PRIuSIZE" hosts and neighbours", dev->name,
                   n);
     }
+    dev->check_kernel = true;
     dev->client.ops = &dev_client_ops;
     ipoib_hca_port_add_client(dev->port, &dev->client);
     return 0;
@@ -211,6 +255,9 @@ ipoib_dev_open(const char *name, const struct ipoib_dev_options *options,
     dev->file = dev_file_name(name);
 
     ovs_mutex_lock(&devs_mutex);
+    if (!notifier) {
+        notifier = if_notifier_create(devs_link_changed, NULL);
+    }
     owner = dev_owner(options);
     if (owner) {
         *errp = xasprintf("options:pkey=0x%04"PRIx16": interface '%s' has this "
@@ -403,6 +450,25 @@ dev_get_address_status(struct ipoib_dev *dev, struct smap *smap)
     ds_destroy(&s);
 }
 
+/* Why the port is down; if that is the broadcast group, also why it is not
+ * joined. */
+static void
+dev_add_reason(const struct ipoib_dev *dev, const char *reason,
+               struct smap *smap)
+{
+    const struct ipoib_partition *part = dev->part;
+    const struct ipoib_mcast_group *group
+        = ipoib_mcast_find(part->shared.mcast, &part->shared.broadcast);
+    const char *failure = group ? ipoib_mcast_failure(group) : NULL;
+
+    if (failure && part->port->attr.state == IBV_PORT_ACTIVE
+        && part->pkey_index >= 0) {
+        smap_add_format(smap, "reason", "%s: %s", reason, failure);
+    } else {
+        smap_add(smap, "reason", reason);
+    }
+}
+
 void
 ipoib_dev_get_status(struct ipoib_dev *dev, struct smap *smap)
 {
@@ -429,7 +495,12 @@ ipoib_dev_get_status(struct ipoib_dev *dev, struct smap *smap)
                  ? "full" : "limited");
     }
     if (!ipoib_partition_is_up(part, &reason)) {
-        smap_add(smap, "reason", reason);
+        dev_add_reason(dev, reason, smap);
+    }
+    smap_add_format(smap, "groups_refused", "%"PRIuSIZE,
+                    ipoib_partition_n_refused(part));
+    if (part->kernel.name[0]) {
+        smap_add(smap, "shared_with", part->kernel.name);
     }
     ovs_mutex_unlock(&dev->hca->mutex);
 }

@@ -49,6 +49,8 @@ struct ipoib_dev {
     char *file;                 /* What is remembered. */
     long long int next_save;
     int save_error;             /* errno value of the last try. */
+    bool check_kernel;          /* To look for the kernel's devices. */
+    long long int next_check;   /* Not before. */
 };
 
 /* Opens what 'options' name for netdev 'name'.  'ops' are called by the

@@ -149,6 +149,17 @@ struct ipoib_mcast_group *ipoib_mcast_find(const struct ipoib_mcast *,
 /* The broadcast group, joined, or NULL. */
 struct ipoib_mcast_group *ipoib_mcast_broadcast(const struct ipoib_mcast *);
 
+/* What the SA is told. */
+struct ipoib_mcast_policy {
+    bool leave;                 /* Groups are left (the default). */
+    bool leave_broadcast;       /* The broadcast group as well, at the end. */
+    bool refresh;               /* Groups are joined again every
+                                 * IPOIB_MCAST_REFRESH ms or a bit sooner. */
+};
+#define IPOIB_MCAST_REFRESH 60000
+void ipoib_mcast_set_policy(struct ipoib_mcast *,
+                            const struct ipoib_mcast_policy *);
+
 /* Join everything again, at once (reregister, SM change, LID change ...);
  * data keeps flowing on the old AHs meanwhile. */
 void ipoib_mcast_rejoin_all(struct ipoib_mcast *);

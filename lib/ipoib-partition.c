@@ -100,6 +100,7 @@ group_is_broadcast(const struct ipoib_partition *part,
 }
 
 static void partition_set_path_params(struct ipoib_partition *);
+static void partition_set_policy(struct ipoib_partition *);
 
 /* Recomputes whether the partition is up, and its MTU; tells if that
  * changed. */
@@ -158,6 +159,7 @@ group_log_failure(struct ipoib_partition *part,
     ipoib_event_add(&part->events, part->name, IPOIB_EVENT_GROUP,
                     "failed to join group %s: %s", ds_cstr(&s), reason);
     ds_destroy(&s);
+    partition_tell(part);       /* The status says how many. */
 }
 
 static void
@@ -395,6 +397,7 @@ partition_qp_event(struct ipoib_hca_client *client, enum ibv_event_type type,
 void
 ipoib_partition_update(struct ipoib_partition *part)
 {
+    partition_set_policy(part);
     partition_set_mcast_params(part);
     partition_update_state(part);
     ipoib_hca_kick(part->hca);
@@ -660,6 +663,67 @@ ipoib_partition_is_up(const struct ipoib_partition *part, const char **reason)
         *reason = "the broadcast group is not joined";
     }
     return !*reason;
+}
+
+/* Tells the groups what options:ib-leave and the kernel's devices make of
+ * leaving. */
+static void
+partition_set_policy(struct ipoib_partition *part)
+{
+    enum ipoib_leave leave = part->config.leave;
+    bool shared = part->kernel.name[0] != '\0';
+    struct ipoib_mcast_policy policy = {
+        .leave = leave == IPOIB_LEAVE_ALWAYS
+                 || (leave == IPOIB_LEAVE_AUTO && !shared),
+        .leave_broadcast = leave == IPOIB_LEAVE_ALWAYS,
+        .refresh = shared,
+    };
+
+    ipoib_mcast_set_policy(part->shared.mcast, &policy);
+}
+
+void
+ipoib_partition_set_kernel(struct ipoib_partition *part,
+                           const struct ipoib_kernel_netdev *netdev)
+{
+    struct ipoib_kernel_netdev old = part->kernel;
+
+    if (netdev->hash == old.hash) {
+        return;
+    }
+    part->kernel = *netdev;
+    partition_set_policy(part);
+    if (netdev->name[0]) {
+        ipoib_event_add(&part->events, part->name, IPOIB_EVENT_GROUP,
+                        "the kernel's %s is in the same partition: groups are "
+                        "joined again every minute", netdev->name);
+    } else if (old.name[0]) {
+        ipoib_event_add(&part->events, part->name, IPOIB_EVENT_GROUP,
+                        "the kernel's %s is no longer in the same partition",
+                        old.name);
+    }
+    if (part->port->attr.state == IBV_PORT_ACTIVE) {
+        /* It may just have left what we had joined. */
+        ipoib_mcast_rejoin_all(part->shared.mcast);
+        ipoib_hca_kick(part->hca);
+    }
+}
+
+static void
+count_refused(const struct ipoib_mcast_group *group, void *n_)
+{
+    size_t *n = n_;
+
+    *n += group->backoff && ipoib_mcast_failure(group);
+}
+
+size_t
+ipoib_partition_n_refused(const struct ipoib_partition *part)
+{
+    size_t n = 0;
+
+    ipoib_mcast_for_each(part->shared.mcast, count_refused, &n);
+    return n;
 }
 
 void

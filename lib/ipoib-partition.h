@@ -26,6 +26,7 @@
 #include <stdint.h>
 #include "ipoib-hca.h"
 #include "ipoib-hostqp.h"
+#include "ipoib-kernel.h"
 #include "ipoib-mcast.h"
 #include "ipoib-path.h"
 #include "ipoib-ring.h"
@@ -43,11 +44,19 @@
 #define IPOIB_MAX_HOSTS 65536
 #define IPOIB_MTU_DEFAULT 2044  /* Until the broadcast group tells. */
 
+/* options:ib-leave: whether the SA is told that groups are left. */
+enum ipoib_leave {
+    IPOIB_LEAVE_AUTO,           /* Unless the kernel has the partition, too. */
+    IPOIB_LEAVE_ALWAYS,         /* Also of the broadcast group. */
+    IPOIB_LEAVE_NEVER,
+};
+
 struct ipoib_partition_config {
     unsigned int n_rxq, n_txq, n_rxq_desc, n_txq_desc;
     size_t max_host_qps, max_neighbours;
     bool proxy_reply;           /* options:proxy=reply. */
     enum ipoib_sa_mode sa;      /* options:sa. */
+    enum ipoib_leave leave;     /* options:ib-leave. */
 };
 
 struct ipoib_partition_ops {
@@ -93,6 +102,7 @@ struct ipoib_partition {
     bool remember;              /* Hosts or neighbours have changed. */
     bool removing;              /* Being destroyed: tell nobody. */
     struct ipoib_events events;
+    struct ipoib_kernel_netdev kernel; /* That has the same partition. */
 };
 
 /* Makes the partition 'pkey' (bit 15 is ignored) of 'port'; the queues come
@@ -108,6 +118,13 @@ void ipoib_partition_destroy(struct ipoib_partition *);
  * or errno, and then there are no queues. */
 int ipoib_partition_configure(struct ipoib_partition *,
                               const struct ipoib_partition_config *config);
+
+/* 'netdev' is what the kernel has of the same partition. */
+void ipoib_partition_set_kernel(struct ipoib_partition *,
+                                const struct ipoib_kernel_netdev *netdev);
+
+/* Groups that the SA or the device has refused. */
+size_t ipoib_partition_n_refused(const struct ipoib_partition *);
 
 /* True if the partition carries traffic; otherwise '*reason' says, in a static
  * string, why not. */

@@ -272,6 +272,9 @@ port_add(struct ipoib_dev *dev, struct json *rows)
     put_int(json, "host-qps-ready", qps.n_ready);
     put_int(json, "host-qps-retired", qps.n_draining + qps.n_resting);
     put_int(json, "neighbours", ipoib_neigh_table_count(part->shared.neighs));
+    json_object_put_string(json, "shared-with", part->kernel.name[0]
+                           ? part->kernel.name : "-");
+    put_int(json, "groups-refused", ipoib_partition_n_refused(part));
     json_object_put_string(json, "proxy",
                            part->config.proxy_reply ? "reply" : "forward");
     json_array_add(rows, json);

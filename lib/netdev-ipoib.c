@@ -243,6 +243,29 @@ parse_sa(const char *name, const struct smap *args, enum ipoib_sa_mode *mode,
     return false;
 }
 
+static const char *const leave_names[] = {
+    [IPOIB_LEAVE_AUTO] = "auto",
+    [IPOIB_LEAVE_ALWAYS] = "always",
+    [IPOIB_LEAVE_NEVER] = "never",
+};
+
+static bool
+parse_leave(const char *name, const struct smap *args, enum ipoib_leave *leave,
+            char **errp)
+{
+    const char *s = smap_get_def(args, "ib-leave", "auto");
+
+    for (size_t i = 0; i < ARRAY_SIZE(leave_names); i++) {
+        if (!strcmp(s, leave_names[i])) {
+            *leave = i;
+            return true;
+        }
+    }
+    VLOG_WARN_BUF(errp, "%s: options:ib-leave=%s is neither 'auto' nor "
+                  "'always' nor 'never'", name, s);
+    return false;
+}
+
 static bool
 parse_n_desc(const char *name, const struct smap *args, const char *option,
              unsigned int *n_desc, char **errp)
@@ -304,6 +327,7 @@ parse_options(const char *name, const struct smap *args,
                        MAX_NEIGHBOURS, &neighbours, errp)
         || !parse_proxy(name, args, &config->proxy_reply, errp)
         || !parse_sa(name, args, &config->sa, errp)
+        || !parse_leave(name, args, &config->leave, errp)
         || !parse_device(name, args, &options->device, errp)) {
         return false;
     }
@@ -322,6 +346,7 @@ log_unknown_options(const char *name, const struct smap *args)
     static const char *const known[] = {
         "device", "port", "pkey", "n_rxq", "n_rxq_desc", "n_txq_desc",
         "max-host-qps", "max-neighbours", "proxy", "sa",
+        "ib-leave",
     };
     const struct smap_node *node;
 
@@ -419,6 +444,7 @@ netdev_ipoib_get_config(const struct netdev *netdev_, struct smap *args)
         smap_add(args, "proxy",
                  options->config.proxy_reply ? "reply" : "forward");
         smap_add(args, "sa", ipoib_sa_mode_to_string(options->config.sa));
+        smap_add(args, "ib-leave", leave_names[options->config.leave]);
     }
     ovs_mutex_unlock(&netdev->mutex);
     return 0;

@@ -18,6 +18,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-fabric.h \
 	tests/test-ipoib-fake.c \
 	tests/test-ipoib-fake.h \
+	tests/test-ipoib-kernel.c \
 	tests/test-ipoib-mcast.c \
 	tests/test-ipoib-packet.c \
 	tests/test-ipoib-path.c \
