@@ -12,6 +12,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-compat.c \
 	tests/test-ipoib-datapath.c \
 	tests/test-ipoib-events.c \
+	tests/test-ipoib-fabric-external.c \
 	tests/test-ipoib-fabric-lib.c \
 	tests/test-ipoib-fabric-sa.c \
 	tests/test-ipoib-fabric.c \
@@ -53,6 +54,7 @@ TESTSUITE_AT = \
 	tests/ipoib-datapath.at \
 	tests/ipoib-fabric.at \
 	tests/ipoib-macros.at \
+	tests/ipoib-opensm.at \
 	tests/ipoib-sa.at \
 	tests/ipoib-source.at \
 	tests/ipoib-umad.at \

@@ -90,9 +90,9 @@ fabric_ports_init(struct fabric *fabric)
     sm = port_create(fabric, FABRIC_SM_GUID);
     sm->node_guid = FABRIC_SM_GUID - 1;
     sm->max_mtu = 5;
-    sm->lid = 1;
     memcpy(sm->description, name, sizeof name);
     if (!fabric->topology) {
+        sm->lid = 1;
         ovs_assert(lid_table_add(fabric, sm));
     }
     fabric->sm = sm;
