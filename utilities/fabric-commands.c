@@ -751,6 +751,58 @@ fabric_reregister(struct unixctl_conn *conn, int argc, const char *argv[],
     unixctl_command_reply(conn, NULL);
 }
 
+/* Groups. */
+
+/* Does to 'group' what 'word' says: "qkey=Q_KEY" or "mlid=MLID". */
+static char *
+change_group(struct fabric *fabric, struct fabric_group *group,
+             const char *word)
+{
+    unsigned long long int value;
+    const char *p = strchr(word, '=');
+
+    if (!p || !str_to_ullong(p + 1, 0, &value) || value > UINT32_MAX) {
+        return xasprintf("%s: neither qkey=Q_KEY nor mlid=MLID", word);
+    } else if (!strncmp(word, "qkey=", 5)) {
+        group->qkey = value;
+        return NULL;
+    } else if (!strncmp(word, "mlid=", 5)) {
+        return fabric_group_set_mlid(fabric, group,
+                                     MIN(value, UINT16_MAX));
+    }
+    return xasprintf("%s: neither qkey=Q_KEY nor mlid=MLID", word);
+}
+
+static void
+fabric_set_group(struct unixctl_conn *conn, int argc, const char *argv[],
+                 void *fabric_)
+{
+    struct fabric *fabric = fabric_;
+    struct fabric_group *group;
+    struct in6_addr mgid;
+    struct ib_gid gid;
+    char *error = NULL;
+
+    if (inet_pton(AF_INET6, argv[1], &mgid) != 1) {
+        reply_error_and_free(conn, xasprintf("%s: not an MGID", argv[1]));
+        return;
+    }
+    memcpy(&gid, &mgid, sizeof gid);
+    group = fabric_group_by_mgid(fabric, &gid);
+    if (!group) {
+        reply_error_and_free(conn, xasprintf("%s: there is no such group",
+                                             argv[1]));
+        return;
+    }
+    for (int i = 2; i < argc && !error; i++) {
+        error = change_group(fabric, group, argv[i]);
+    }
+    if (!error) {
+        fabric_reregister_all(fabric);
+    }
+    reply_result(conn, error);
+}
+
 /* The subnet manager. */
 
 static void
@@ -981,6 +1033,8 @@ fabric_commands_init(struct fabric *fabric)
         { "fabric/sm-restart", "[--down SECONDS]", 0, 2, fabric_sm_restart,
           true },
         { "fabric/add-ports", "N", 1, 1, fabric_add_ports, true },
+        { "fabric/set-group", "MGID qkey=Q_KEY|mlid=MLID...", 2, 3,
+          fabric_set_group, true },
         { "fabric/fault", "add PORT|all TYPE VALUE [WORD]... | list | "
           "remove ID | clear", 1, MANY, fabric_fault, false },
         { "fabric/sa-fault", "add PORT|all TYPE [WORD]... | list | "

@@ -203,15 +203,44 @@ deliver(struct fabric *fabric, struct fabric_port *port,
     }
 }
 
+/* Delivers 'packet' to those who received by its MLID before the subnet
+ * manager was restarted, and are not members of 'group' (or NULL) again yet.
+ * Returns true if there are such. */
+static bool
+forward_by_routes(struct fabric *fabric, struct fabric_port *from,
+                  const struct fabric_group *group,
+                  const struct fabric_packet *packet)
+{
+    struct fabric_route *route;
+    bool routed = false;
+
+    HMAP_FOR_EACH_WITH_HASH (route, node, packet->dlid, &fabric->routes) {
+        struct fabric_port *port = fabric_port_by_guid(fabric, route->guid);
+
+        if (route->mlid == packet->dlid) {
+            routed = true;
+            if (port && port != from
+                && !(group && (fabric_member_state(port, group)
+                               & (IB_JOIN_FULL | IB_JOIN_NON)))) {
+                deliver(fabric, port, packet);
+            }
+        }
+    }
+    return routed;
+}
+
 static void
 forward_multicast(struct fabric *fabric, struct fabric_port *from,
                   const struct fabric_packet *packet)
 {
     struct fabric_group *group = fabric_group_by_mlid(fabric, packet->dlid);
+    bool routed = forward_by_routes(fabric, from, group, packet);
     struct fabric_member *member;
 
     if (!group) {
-        drop(fabric, from, FC_drop_no_group, packet);
+        if (!routed) {
+            drop(fabric, from, FC_drop_no_group, packet);
+        }
         return;
     }
     if (packet->payload > ib_mtu_bytes(group->mtu)) {

@@ -158,6 +158,8 @@ struct fabric {
     struct fabric_group *mlids[FABRIC_N_MLIDS];
     unsigned int next_mlid;     /* No lower one is free. */
     uint32_t next_mgid;         /* Of MGIDs that the SA assigns. */
+    struct hmap routes;         /* Of struct fabric_route, by MLID. */
+    long long int routes_until; /* When they are forgotten. */
 
     /* fabric-fault. */
     struct ovs_list faults;
@@ -178,6 +180,8 @@ struct fabric {
 
     /* fabric-sa. */
     struct token_bucket sa_bucket;
+    struct ovs_list sa_waiting; /* Requests that are too many at a time. */
+    size_t n_sa_waiting;
     unsigned int sa_rate;       /* Answers a second; 0: no limit. */
     long long int sm_down_until; /* LLONG_MIN: the SM is up. */
 

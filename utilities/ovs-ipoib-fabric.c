@@ -193,6 +193,7 @@ fabric_destroy(struct fabric *fabric)
 {
     fabric_rmpp_destroy(fabric);
     fabric_inform_destroy(fabric);
+    fabric_sa_destroy(fabric);
     fabric_groups_destroy(fabric);
     fabric_transport_destroy(fabric->transport);
     fabric_ports_destroy(fabric);
@@ -208,6 +209,7 @@ fabric_run(struct fabric *fabric)
     fabric_transport_run(fabric->transport);
     fabric_opensm_run(fabric);
     fabric_ports_run(fabric);
+    fabric_groups_run(fabric);
     fabric_fault_run(fabric, fabric_forward_resume);
     fabric_rmpp_run(fabric);
     fabric_inform_run(fabric);
@@ -220,6 +222,7 @@ fabric_wait(struct fabric *fabric)
     fabric_transport_wait(fabric->transport);
     fabric_opensm_wait(fabric);
     fabric_ports_wait(fabric);
+    fabric_groups_wait(fabric);
     fabric_fault_wait(fabric);
     fabric_rmpp_wait(fabric);
     fabric_inform_wait(fabric);
