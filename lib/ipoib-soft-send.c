@@ -65,6 +65,14 @@ batch_init(struct send_batch *b, struct soft_qp *qp)
     b->n_packets = b->n_cqes = 0;
 }
 
+/* True if 'ud', to our LID, is for another port that shares it. */
+static bool
+is_for_sharer(const struct soft_port *port, const struct ib_ud *ud)
+{
+    return (port->grh_required && ud->has_grh
+            && !ib_gid_equals(&ud->grh.dgid, &port->gid));
+}
+
 /* Passes the batch's packets on, then its completions. */
 static void
 batch_flush(struct send_batch *b)
@@ -80,7 +88,8 @@ batch_flush(struct send_batch *b)
                 soft_deliver(b->hca, p);
             }
             remote[n++] = p;
-        } else if (lid_is_own(b->port, p->ud.dlid)) {
+        } else if (lid_is_own(b->port, p->ud.dlid)
+                   && !is_for_sharer(b->port, &p->ud)) {
             soft_deliver(b->hca, p);
         } else {
             remote[n++] = p;

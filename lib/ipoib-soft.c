@@ -574,7 +574,9 @@ soft_port_set(struct soft_hca *hca, const struct soft_port *port,
     if (memcmp(old->pkeys, port->pkeys, sizeof old->pkeys)) {
         soft_event_raise(hca, IBV_EVENT_PKEY_CHANGE, NULL);
     }
-    if (!ib_gid_equals(&old->gid, &port->gid)) {
+    /* No event tells of GRH_REQUIRED, but this one has users look again. */
+    if (!ib_gid_equals(&old->gid, &port->gid)
+        || old->grh_required != port->grh_required) {
         soft_event_raise(hca, IBV_EVENT_GID_CHANGE, NULL);
     }
     if (old->sm_lid != port->sm_lid || old->sm_sl != port->sm_sl) {
