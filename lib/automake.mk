@@ -32,6 +32,8 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-partition-send.c \
 	lib/ipoib-partition.c \
 	lib/ipoib-partition.h \
+	lib/ipoib-ah.c \
+	lib/ipoib-ah.h \
 	lib/ipoib-path.c \
 	lib/ipoib-path.h \
 	lib/ipoib-pool-private.h \
