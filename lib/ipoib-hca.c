@@ -212,6 +212,16 @@ port_read_gid(struct ipoib_hca_port *port)
     return true;
 }
 
+static bool
+port_read_needs_grh(struct ipoib_hca_port *port)
+{
+    bool old = port->needs_grh;
+
+    port->needs_grh = port->hca->verbs->port_needs_grh(port->hca->ctx,
+                                                       port->num);
+    return port->needs_grh != old;
+}
+
 /* Tells the SA client where the SA is now. */
 static void
 port_set_sa_dest(struct ipoib_hca_port *port)
@@ -299,6 +309,11 @@ port_log_changes(struct ipoib_hca_port *port, const struct ibv_port_attr *old,
     if (changes & IPOIB_PORT_GID) {
         port_log_gid(port);
     }
+    if (changes & IPOIB_PORT_GRH) {
+        ipoib_event_add(events, port->label, IPOIB_EVENT_PORT_STATE,
+                        port->needs_grh ? "the port requires a GRH"
+                        : "the port no longer requires a GRH");
+    }
 }
 
 /* Reads all attributes of 'port'.  Returns what changed. */
@@ -315,8 +330,9 @@ port_refresh(struct ipoib_hca_port *port)
         *new = old;
         new->state = IBV_PORT_DOWN;
     }
-    port->needs_grh = port->hca->verbs->port_needs_grh(port->hca->ctx,
-                                                       port->num);
+    if (port_read_needs_grh(port)) {
+        changes |= IPOIB_PORT_GRH;
+    }
     if (new->state != old.state) {
         changes |= IPOIB_PORT_STATE;
     }

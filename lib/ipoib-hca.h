@@ -71,6 +71,7 @@ enum {
     IPOIB_PORT_MTU        = 1 << 5,
     IPOIB_PORT_REREGISTER = 1 << 6, /* The SM asks to join again. */
     IPOIB_PORT_FATAL      = 1 << 7, /* 'hca->fatal' was set. */
+    IPOIB_PORT_GRH        = 1 << 8, /* Whether it requires a GRH. */
 };
 
 /* options:sa: how to reach the subnet administrator. */

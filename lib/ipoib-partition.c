@@ -162,6 +162,30 @@ group_log_failure(struct ipoib_partition *part,
     partition_tell(part);       /* The status says how many. */
 }
 
+/* Notes the MLID and Q_Key of the broadcast group 'bcast', which was joined,
+ * and tells if they changed. */
+static void
+partition_set_group_params(struct ipoib_partition *part,
+                           const struct ipoib_mcast_group *bcast)
+{
+    struct ds s = DS_EMPTY_INITIALIZER;
+
+    ib_gid_format(&bcast->mgid, &s);
+    if (part->group_mlid && bcast->mlid != part->group_mlid) {
+        ipoib_event_add(&part->events, part->name, IPOIB_EVENT_GROUP,
+                        "group %s has MLID 0x%04x (was 0x%04x)", ds_cstr(&s),
+                        bcast->mlid, part->group_mlid);
+    }
+    if (part->group_mlid && bcast->qkey != part->ud.qkey) {
+        ipoib_event_add(&part->events, part->name, IPOIB_EVENT_GROUP,
+                        "group %s has Q_Key 0x%08x (was 0x%08x)", ds_cstr(&s),
+                        bcast->qkey, part->ud.qkey);
+    }
+    ds_destroy(&s);
+    part->group_mlid = bcast->mlid;
+    ipoib_partition_set_qkey(part, bcast->qkey);
+}
+
 static void
 group_changed(void *part_, struct ipoib_mcast_group *group)
 {
@@ -170,7 +194,7 @@ group_changed(void *part_, struct ipoib_mcast_group *group)
     group_log_failure(part, group);
     if (group_is_broadcast(part, group)) {
         if (group->state == IPOIB_MCAST_JOINED) {
-            ipoib_partition_set_qkey(part, group->qkey);
+            partition_set_group_params(part, group);
             partition_set_path_params(part);
         }
         partition_update_state(part);
@@ -336,17 +360,12 @@ partition_set_mcast_params(struct ipoib_partition *part)
 static void
 partition_find_pkey(struct ipoib_partition *part)
 {
-    int old = part->pkey_index;
     int index = ipoib_hca_port_find_pkey(part->port, part->pkey);
 
     part->pkey_index = index;
     if (index >= 0 && index != part->ud.pkey_index) {
         part->ud.pkey_index = index;
         ipoib_partition_restart_qps(part);
-    }
-    if (old >= 0 && index < 0) {
-        VLOG_WARN("%s: P_Key 0x%04x is no longer in the table of the port",
-                  part->name, part->pkey);
     }
 }
 

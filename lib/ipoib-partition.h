@@ -95,6 +95,8 @@ struct ipoib_partition {
 
     const char *reason;         /* Why it is down, NULL if it is up. */
     int group_mtu;              /* IP packets that the broadcast group takes. */
+    uint16_t group_mlid;        /* Of the broadcast group, 0 before it was
+                                 * joined. */
     int mtu_limit;              /* 0, or what the user wants at most. */
     long long int next_age;     /* Next slice of aging. */
     struct ovs_list announce;   /* Of struct ipoib_announcement. */
@@ -143,7 +145,8 @@ struct ipoib_addr ipoib_partition_host_addr(const struct ipoib_partition *,
 /* The host whose own QP is 'qpn', or NULL. */
 struct ipoib_host *
 ipoib_partition_host_of_qpn(const struct ipoib_partition *, uint32_t qpn);
-/* 'neigh' was heard from 'lid': asks for its path again if that has another. */
+/* 'neigh' was heard from 'lid' (0: unknown): asks for its path again if that
+ * leads to another LID or GID. */
 void ipoib_partition_suspect_path(struct ipoib_partition *,
                                   struct ipoib_neigh *neigh, uint16_t lid);
 /* Sends 'packet' (from the IPoIB header on; taken), from QP 'sqpn' (a host's;

@@ -77,6 +77,11 @@ struct ipoib_rxq_private {
         uint64_t pad;
     } dests[IPOIB_RX_DESTS];
 
+    /* Neighbours that were told to have another SLID, by the low bits of
+     * their slots: the second in which that was. */
+#define IPOIB_RX_MOVED 64
+    uint32_t moved[IPOIB_RX_MOVED];
+
     struct ibv_recv_wr wr[IPOIB_RX_CHAIN];
     struct ibv_sge sge[IPOIB_RX_CHAIN];
 
