@@ -7,6 +7,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/ipoib-null-verbs.h \
 	tests/ipoib-test-gateway.c \
 	tests/ipoib-test-gateway.h \
+	tests/ipoib-traffic.c \
 	tests/ipoib-vectors.h \
 	tests/test-ipoib-bench.c \
 	tests/test-ipoib-compat.c \
@@ -65,6 +66,7 @@ TESTSUITE_AT = \
 SYSTEM_TESTSUITE_AT = \
 	tests/system-testsuite.at \
 	tests/ipoib-macros.at \
+	tests/system-ipoib-events.at \
 	tests/system-ipoib-gateway.at \
 	tests/system-ipoib-host.at \
 	tests/system-ipoib-macros.at \
