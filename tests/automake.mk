@@ -70,6 +70,7 @@ SYSTEM_TESTSUITE_AT = \
 	tests/system-ipoib-gateway.at \
 	tests/system-ipoib-host.at \
 	tests/system-ipoib-macros.at \
+	tests/system-ipoib-opensm.at \
 	tests/system-ipoib-vswitchd.at
 
 EXTRA_DIST += \

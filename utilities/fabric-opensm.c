@@ -44,6 +44,10 @@ static const char *const sm_hosts[] = { "SM", "SM2" };
 
 /* A trap is sent again until the manager has looked. */
 #define TRAP_INTERVAL_MS 500
+/* A request that a client has had no answer to for so long comes back to it:
+ * libumad2sim has no timers of its own, and who waits for an answer that does
+ * not come would wait for ever. */
+#define REQUEST_TIMEOUT_MS 1000
 /* Queue pairs of HCAs that are remembered. */
 #define MAX_PEERS 65536
 
@@ -55,8 +59,20 @@ struct fabric_opensm {
     struct fabric_ibsim *ibsim;
     struct fabric_lport *hosts[N_SM_HOSTS];
     struct hmap peers;          /* Of struct opensm_peer. */
+    struct ovs_list requests;   /* Of struct opensm_request, oldest first. */
     uint64_t next_tid;
 };
+
+/* A client's request to another client, or to an HCA, that has not been
+ * answered. */
+struct opensm_request {
+    struct ovs_list node;       /* In 'requests'. */
+    long long int deadline;
+    int from;                   /* Number of the client. */
+    int to;                     /* The same, or TO_HCA. */
+    struct fabric_ibsim_packet packet;
+};
+#define TO_HCA -1
 
 /* How a queue pair of an HCA talks to the manager, which only knows its LID
  * and its number. */
@@ -165,13 +181,16 @@ fabric_opensm_forget_port(struct fabric *fabric, struct fabric_port *port)
 
 /* Sending to clients. */
 
-static void
+static bool
 send_to(struct fabric *fabric, struct fabric_ibsim_client *client,
         const struct fabric_ibsim_packet *packet)
 {
-    if (!fabric_ibsim_send(fabric->opensm->ibsim, client, packet)) {
+    bool ok = fabric_ibsim_send(fabric->opensm->ibsim, client, packet);
+
+    if (!ok) {
         fabric_count(fabric, NULL, FC_sm_overflow);
     }
+    return ok;
 }
 
 /* Sends 'packet' back to 'client', which sent it, if it waits for an answer
@@ -184,6 +203,70 @@ bounce(struct fabric *fabric, struct fabric_ibsim_client *client,
     if (!mad_is_response(packet)) {
         packet->status = htonl(FABRIC_IBSIM_UNDELIVERABLE);
         send_to(fabric, client, packet);
+    }
+}
+
+/* Remembers the request 'packet', until an answer comes. */
+static void
+add_request(struct fabric_opensm *opensm,
+            const struct fabric_ibsim_client *from, int to,
+            const struct fabric_ibsim_packet *packet)
+{
+    struct opensm_request *request = xmalloc(sizeof *request);
+
+    request->deadline = time_msec() + REQUEST_TIMEOUT_MS;
+    request->from = from->id;
+    request->to = to;
+    request->packet = *packet;
+    ovs_list_push_back(&opensm->requests, &request->node);
+}
+
+static void
+remove_request(struct opensm_request *request)
+{
+    ovs_list_remove(&request->node);
+    free(request);
+}
+
+/* Forgets requests to 'to' with the transaction ID 'tid', which is answered. */
+static void
+request_answered(struct fabric_opensm *opensm, int to, uint64_t tid)
+{
+    struct opensm_request *request;
+
+    LIST_FOR_EACH_SAFE (request, node, &opensm->requests) {
+        if (request->to == to && mad_tid(&request->packet) == tid) {
+            remove_request(request);
+        }
+    }
+}
+
+/* Sends 'request' back. */
+static void
+request_failed(struct fabric *fabric, struct opensm_request *request)
+{
+    struct fabric_ibsim_client *client;
+
+    client = fabric_ibsim_client(fabric->opensm->ibsim, request->from);
+    if (client) {
+        bounce(fabric, client, &request->packet);
+    }
+    remove_request(request);
+}
+
+/* Sends requests back that no answer will come to. */
+static void
+run_requests(struct fabric *fabric)
+{
+    struct fabric_opensm *opensm = fabric->opensm;
+    struct opensm_request *request;
+
+    LIST_FOR_EACH_SAFE (request, node, &opensm->requests) {
+        if (time_msec() >= request->deadline
+            || (request->to != TO_HCA
+                && !fabric_ibsim_client(opensm->ibsim, request->to))) {
+            request_failed(fabric, request);
+        }
     }
 }
 
@@ -202,13 +285,17 @@ reply(struct fabric *fabric, struct fabric_ibsim_client *client,
     send_to(fabric, client, packet);
 }
 
-/* Brings the response 'packet' to the client whose request it answers. */
+/* Brings the response 'packet' of 'from' to the client whose request it
+ * answers. */
 static void
-send_response(struct fabric *fabric, struct fabric_ibsim_packet *packet)
+send_response(struct fabric *fabric, const struct fabric_ibsim_client *from,
+              struct fabric_ibsim_packet *packet)
 {
     uint64_t tid = mad_tid(packet);
     unsigned int id = (tid >> TID_CLIENT_SHIFT) - 1;
     struct fabric_ibsim_client *client;
+
+    request_answered(fabric->opensm, from->id, tid);
 
     client = fabric_ibsim_client(fabric->opensm->ibsim, id);
     if (client) {
@@ -266,7 +353,7 @@ receive_smp(struct fabric *fabric, struct fabric_ibsim_client *client,
     if (mad_method(packet) == FABRIC_METHOD_TRAP_REPRESS) {
         return;
     } else if (mad_is_response(packet)) {
-        send_response(fabric, packet);
+        send_response(fabric, client, packet);
         return;
     }
     at = (smp->mgmt_class == FABRIC_CLASS_SUBN_DR
@@ -327,11 +414,14 @@ receive_gmp(struct fabric *fabric, struct fabric_ibsim_client *client,
                     || mad_method(packet) == IB_METHOD_REPORT);
 
     if (to && to->node->hca && for_hca) {
+        if (!mad_is_response(packet)) {
+            add_request(fabric->opensm, client, TO_HCA, packet);
+        }
         send_to_hca(fabric, client->node, to->node->hca, packet);
     } else if (!to || !to->node->sm_host) {
         bounce(fabric, client, packet);
     } else if (mad_is_response(packet)) {
-        send_response(fabric, packet);
+        send_response(fabric, client, packet);
     } else {
         send_request(fabric, client, packet, to);
     }
@@ -370,6 +460,12 @@ carry_cb(struct fabric *fabric, const struct fabric_peer *peer,
         fabric_count(fabric, peer->port, FC_sa_down);
         return;
     }
+    if (mad->method == IB_METHOD_REPORT_RESP) {
+        uint64_t tid = ((uint64_t) ntohl(mad->tid.hi) << 32
+                        | ntohl(mad->tid.lo));
+
+        request_answered(opensm, TO_HCA, tid);
+    }
     remember_peer(opensm, peer);
     memset(&packet, 0, sizeof packet);
     packet.dlid.lid = htons(peer->sm_lid);
@@ -378,7 +474,9 @@ carry_cb(struct fabric *fabric, const struct fabric_peer *peer,
     packet.sqpn = htonl(peer->qpn);
     packet.length = htonll(IB_MAD_LEN);
     memcpy(packet.mad, mad, sizeof packet.mad);
-    send_to(fabric, sm, &packet);
+    if (!send_to(fabric, sm, &packet)) {
+        fabric_count(fabric, peer->port, FC_sa_down);
+    }
 }
 
 /* Traps. */
@@ -428,6 +526,7 @@ fabric_opensm_run(struct fabric *fabric)
         struct fabric_node *node;
 
         fabric_ibsim_run(fabric->opensm->ibsim);
+        run_requests(fabric);
         LIST_FOR_EACH (node, list_node, &fabric->topology->nodes) {
             if (time_msec() >= trap_due(node)) {
                 send_trap(fabric, node);
@@ -443,6 +542,13 @@ fabric_opensm_wait(struct fabric *fabric)
         struct fabric_node *node;
 
         fabric_ibsim_wait(fabric->opensm->ibsim);
+        if (!ovs_list_is_empty(&fabric->opensm->requests)) {
+            const struct opensm_request *request = CONTAINER_OF(
+                ovs_list_front(&fabric->opensm->requests),
+                struct opensm_request, node);
+
+            poll_timer_wait_until(request->deadline);
+        }
         LIST_FOR_EACH (node, list_node, &fabric->topology->nodes) {
             long long int due = trap_due(node);
 
@@ -553,6 +659,7 @@ fabric_opensm_create(struct fabric *fabric, const char *name, int n_switches)
         return error;
     }
     hmap_init(&opensm->peers);
+    ovs_list_init(&opensm->requests);
     opensm->next_tid = 1;
     fabric->opensm = opensm;
     fabric->topology = fabric_topology_create(n_switches, &links);
@@ -567,6 +674,11 @@ fabric_opensm_destroy(struct fabric *fabric)
     struct fabric_opensm *opensm = fabric->opensm;
 
     if (opensm) {
+        struct opensm_request *request;
+
+        LIST_FOR_EACH_SAFE (request, node, &opensm->requests) {
+            remove_request(request);
+        }
         fabric_ibsim_close(opensm->ibsim);
         forget_peers(opensm, NULL);
         hmap_destroy(&opensm->peers);
