@@ -326,6 +326,12 @@ ipoib_dev_close(struct ipoib_dev *dev)
 }
 
 bool
+ipoib_dev_has_failed(const struct ipoib_dev *dev)
+{
+    return ipoib_hca_has_failed(dev->hca);
+}
+
+bool
 ipoib_dev_matches(const struct ipoib_dev *dev,
                   const struct ipoib_dev_options *options)
 {

@@ -63,6 +63,9 @@ int ipoib_dev_open(const char *name, const struct ipoib_dev_options *options,
 /* No PMD. */
 void ipoib_dev_close(struct ipoib_dev *);
 
+/* True if the device has failed.  It can be opened again when it returns. */
+bool ipoib_dev_has_failed(const struct ipoib_dev *);
+
 /* True if 'dev' is what 'options' name. */
 bool ipoib_dev_matches(const struct ipoib_dev *,
                        const struct ipoib_dev_options *options);

@@ -59,7 +59,7 @@ hca_find(const char *device)
     struct ipoib_hca *hca;
 
     LIST_FOR_EACH (hca, node, &all_hcas) {
-        if (!strcmp(hca->name, device)) {
+        if (!strcmp(hca->name, device) && !ipoib_hca_has_failed(hca)) {
             return hca;
         }
     }
@@ -93,6 +93,7 @@ hca_open(const char *device, struct ipoib_hca **hcap, char **errp)
 
     hca->name = xstrdup(device);
     hca->n_refs = 1;
+    atomic_init(&hca->has_failed, false);
     hca->verbs = ipoib_verbs_for_device(device);
     ovs_mutex_init(&hca->mutex);
     ovs_list_init(&hca->ports);
@@ -165,6 +166,16 @@ ipoib_hca_unref(struct ipoib_hca *hca)
         xpthread_join(hca->thread, NULL);
         hca_free(hca);
     }
+}
+
+bool
+ipoib_hca_has_failed(const struct ipoib_hca *hca_)
+{
+    struct ipoib_hca *hca = CONST_CAST(struct ipoib_hca *, hca_);
+    bool fatal;
+
+    atomic_read_relaxed(&hca->has_failed, &fatal);
+    return fatal;
 }
 
 void
@@ -710,6 +721,7 @@ hca_fatal(struct ipoib_hca *hca)
 
     if (!hca->fatal) {
         hca->fatal = true;
+        atomic_store_relaxed(&hca->has_failed, true);
         VLOG_WARN("%s: the device has failed", hca->name);
         LIST_FOR_EACH (port, node, &hca->ports) {
             ipoib_event_add(&port->events, port->label, IPOIB_EVENT_DEVICE,

@@ -55,6 +55,7 @@ struct ipoib_hca {
     struct ovs_list ports OVS_GUARDED;  /* Of struct ipoib_hca_port. */
     struct ipoib_ah_reaper *reaper OVS_GUARDED;
     bool fatal OVS_GUARDED;     /* The device has failed for good. */
+    atomic_bool has_failed;     /* The same, for all to read. */
 
     struct ipoib_waker waker;   /* PMDs wake the control thread. */
     struct latch exit_latch;
@@ -130,6 +131,10 @@ struct ipoib_hca_client_ops {
     void (*qp_event)(struct ipoib_hca_client *, enum ibv_event_type,
                      uint32_t qpn);
 };
+
+/* True if the device has failed or was removed.  It stays so until all have
+ * unreferenced it; who references the device meanwhile, gets a new HCA. */
+bool ipoib_hca_has_failed(const struct ipoib_hca *);
 
 /* The HCA 'device' (options:device), opened if it is not open yet.  On
  * failure returns a positive errno value and stores a message in '*errp',

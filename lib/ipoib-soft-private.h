@@ -136,6 +136,8 @@ struct soft_link_class {
     /* Sends the 'n' packets of a batch, which are for other ports. */
     void (*send)(struct soft_hca *hca, const struct soft_port *,
                  struct soft_packet *const packets[], size_t n);
+    /* Ends the connection for good.  May be NULL. */
+    void (*fail)(struct soft_hca *hca);
 };
 extern const struct soft_link_class soft_link_socket;
 extern const struct soft_link_class soft_link_loop;

@@ -19,6 +19,7 @@
 #include "ipoib-compat.h"
 #include "ipoib-dev.h"
 #include "ipoib-pool.h"
+#include "ipoib-soft.h"
 #include "openvswitch/dynamic-string.h"
 #include "openvswitch/json.h"
 #include "openvswitch/shash.h"
@@ -774,6 +775,39 @@ ipoib_unixctl_neigh_flush(struct unixctl_conn *conn, int argc,
     }
 }
 
+struct failing {
+    int msec;
+    int error;
+};
+
+static void
+fail_dev(struct ipoib_dev *dev, void *failing_)
+{
+    struct failing *failing = failing_;
+
+    failing->error = (dev->hca->verbs == &ipoib_verbs_soft
+                      ? ipoib_soft_fail(dev->hca->ctx, failing->msec)
+                      : EOPNOTSUPP);
+}
+
+static void
+ipoib_unixctl_soft_fail(struct unixctl_conn *conn, int argc,
+                        const char *argv[], void *aux OVS_UNUSED)
+{
+    struct failing failing = { .msec = 0 };
+
+    if (argc > 2 && (!str_to_int(argv[2], 10, &failing.msec)
+                     || failing.msec < 0)) {
+        unixctl_command_reply_error(conn, "not a number of milliseconds");
+    } else if (!ipoib_dev_for_each(argv[1], fail_dev, &failing)) {
+        unixctl_command_reply_error(conn, "no such ipoib port");
+    } else if (failing.error) {
+        unixctl_command_reply_error(conn, "not a port of a fabric in software");
+    } else {
+        unixctl_command_reply(conn, NULL);
+    }
+}
+
 void
 ipoib_unixctl_init(void)
 {
@@ -796,6 +830,8 @@ ipoib_unixctl_init(void)
                                  1 + IPOIB_JSON_ARG, ipoib_unixctl_show,
                                  CONST_CAST(struct show *, commands[i].show));
     }
+    unixctl_command_register("ipoib/soft-fail", "PORT [MSEC]", 1, 2,
+                             ipoib_unixctl_soft_fail, NULL);
     unixctl_command_register("ipoib/neigh/flush", "[PORT]", 0, 1,
                              ipoib_unixctl_neigh_flush, NULL);
 }
