@@ -214,6 +214,8 @@ fabric_ibsim_send(struct fabric_ibsim *ibsim,
                   const struct fabric_ibsim_packet *packet)
 {
     if (send(client->fd, packet, sizeof *packet, 0) < 0) {
+        VLOG_INFO_RL(&rl, "client %d does not take a datagram: %s",
+                     client->id, ovs_strerror(errno));
         if (errno != EAGAIN && errno != ENOBUFS) {
             client_close(ibsim, client);
         }

@@ -325,7 +325,11 @@ send_request(struct fabric *fabric, struct fabric_ibsim_client *client,
     if (!packet->slid.lid) {
         packet->slid.lid = from->info.lid;
     }
-    send_to(fabric, sm, packet);
+    if (send_to(fabric, sm, packet)) {
+        add_request(fabric->opensm, client, sm->id, packet);
+    } else {
+        bounce(fabric, client, packet);
+    }
 }
 
 /* Subnet management. */
