@@ -78,7 +78,9 @@ EXTRA_DIST += \
 	$(SYSTEM_TESTSUITE_AT) \
 	tests/check-layers \
 	tests/check-ovs \
+	tests/crowd.py \
 	tests/in-sandbox \
+	tests/liar.py \
 	tests/ping-gap.py \
 	tests/lsan.supp \
 	tests/verbs-control
