@@ -658,8 +658,9 @@ fabric_set_grh_required(struct unixctl_conn *conn, int argc OVS_UNUSED,
                                              argv[2]));
         return;
     }
-    if (!on && (port->lid_next
-                || fabric_port_by_lid(fabric, port->lid) != port)) {
+    if (!on && !fabric->topology
+        && (port->lid_next
+            || fabric_port_by_lid(fabric, port->lid) != port)) {
         unixctl_command_reply_error(conn, "the port shares its LID: give it "
                                     "one of its own first");
         return;
