@@ -30,6 +30,7 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-partition-private.h \
 	lib/ipoib-partition-queues.c \
 	lib/ipoib-partition-send.c \
+	lib/ipoib-partition-watch.c \
 	lib/ipoib-partition.c \
 	lib/ipoib-partition.h \
 	lib/ipoib-ah.c \
@@ -53,6 +54,7 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-soft-ah.c \
 	lib/ipoib-soft-cq.c \
 	lib/ipoib-soft-events.c \
+	lib/ipoib-soft-fault.c \
 	lib/ipoib-soft-link.c \
 	lib/ipoib-soft-loop.c \
 	lib/ipoib-soft-mcast.c \

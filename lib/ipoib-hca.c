@@ -38,6 +38,11 @@ VLOG_DEFINE_THIS_MODULE(ipoib_hca);
 #define SWITCH_PAUSE 4000
 #define SWITCH_PAUSE_MAX 64000
 
+/* After so many requests in a row that nobody answered, the transport is
+ * started anew, but no more often than this, in ms. */
+#define DEAF_TIMEOUTS 2
+#define DEAF_PAUSE 30000
+
 /* The attributes of a port that is not active are read again this often, in
  * ms, since no event tells how far the subnet manager has brought it. */
 #define PORT_POLL 2000
@@ -415,6 +420,7 @@ port_set_transport(struct ipoib_hca_port *port,
     struct ipoib_mad_transport *old = port->transport;
 
     port->transport = transport;
+    port->n_recovered = 0;
     port->sa_proven = false;
     ipoib_sa_set_transport(port->sa, transport);
     if (old) {
@@ -495,6 +501,37 @@ port_switch_transport(struct ipoib_hca_port *port, long long int now)
     }
 }
 
+/* Where nothing is answered any more, the reason may be that the transport does
+ * not receive, which nobody would notice otherwise. */
+static void
+port_watch_transport(struct ipoib_hca_port *port, long long int now)
+{
+    struct ipoib_mad_transport *transport = port->transport;
+    struct ipoib_sa_stats stats;
+
+    if (transport->n_recovered != port->n_recovered) {
+        port->n_recovered = transport->n_recovered;
+        ipoib_event_add(&port->events, port->label, IPOIB_EVENT_QP,
+                        "the queue pair for management 0x%06"PRIx32" had "
+                        "failed, or stood still: it works again",
+                        transport->qpn);
+    }
+    ipoib_sa_get_stats(port->sa, &stats);
+    if (stats.n_answers != port->n_answers) {
+        port->n_answers = stats.n_answers;
+        port->n_timeouts = stats.n_timeouts;
+    } else if (stats.n_timeouts >= port->n_timeouts + DEAF_TIMEOUTS
+               && now >= port->next_reset && transport->class->reset) {
+        port->n_timeouts = stats.n_timeouts;
+        port->next_reset = now + DEAF_PAUSE;
+        transport->class->reset(transport);
+        port->n_recovered = transport->n_recovered;
+        VLOG_INFO("%s: the subnet administrator does not answer: started the "
+                  "queue pair for management anew, in case that it was the "
+                  "reason", port->label);
+    }
+}
+
 /* Replaces a transport that is of no use. */
 static void
 port_check_transport(struct ipoib_hca_port *port, long long int now)
@@ -513,6 +550,7 @@ port_check_transport(struct ipoib_hca_port *port, long long int now)
         port->next_transport = now + TRANSPORT_RETRY;
         return;
     }
+    port_watch_transport(port, now);
     ipoib_sa_get_info(port->sa, &info);
     port->sa_proven |= info.known;
     if (info.silent && !port->sa_proven && port->sa_mode == IPOIB_SA_AUTO

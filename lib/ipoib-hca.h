@@ -104,6 +104,9 @@ struct ipoib_hca_port {
     long long int next_transport; /* When to try again. */
     enum ipoib_sa_mode sa_mode;
     bool use_umad;              /* IPOIB_SA_AUTO has come to that. */
+    unsigned int n_recovered;   /* Of 'transport', as was told. */
+    uint64_t n_answers, n_timeouts; /* Of the SA when it was last heard. */
+    long long int next_reset;
     bool sa_proven;             /* An answer has come by 'transport'. */
     long long int next_switch;  /* IPOIB_SA_AUTO: not the other one before. */
     long long int switch_pause; /* Doubles, ms. */

@@ -51,6 +51,8 @@ struct ipoib_mad_class {
                 const struct ipoib_mad_dest *);
     /* The P_Key table, the port's state or the like changed. */
     int (*update)(struct ipoib_mad_transport *);
+    /* Nothing is answered: starts anew.  May be NULL. */
+    void (*reset)(struct ipoib_mad_transport *);
     void (*run)(struct ipoib_mad_transport *);   /* Calls the callback. */
     void (*wait)(struct ipoib_mad_transport *);  /* For poll_block(). */
 };
@@ -61,6 +63,8 @@ struct ipoib_mad_transport {
     ipoib_mad_undelivered_cb *undelivered; /* May be NULL. */
     void *aux;
     int broken;                 /* errno: of no use any more.  Set by run(). */
+    unsigned int n_recovered;   /* Times that it failed and works again. */
+    uint32_t qpn;               /* Queue pair, for the log, or 0. */
 };
 
 /* A transport over a UD QP on 'port' of 'ctx', with P_Key index of 0xffff or

@@ -94,12 +94,12 @@ ctlq_error(void *part_, uint32_t qpn, enum ibv_wc_status status)
     static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(1, 5);
 
     ipoib_count(&part->tx_stats.drop_error, 1);
-    if (status == IBV_WC_WR_FLUSH_ERR) {
-        return;
+    if (ipoib_hostqps_resume(part->hostqps, qpn)) {
+        ipoib_partition_recovered(part, qpn, "a send failed");
+    } else if (status != IBV_WC_WR_FLUSH_ERR) {
+        VLOG_INFO_RL(&rl, "%s: a packet from queue pair 0x%06x was not sent "
+                     "(completion status %d)", part->name, qpn, status);
     }
-    ipoib_hostqps_resume(part->hostqps, qpn);
-    VLOG_INFO_RL(&rl, "%s: a packet from queue pair 0x%06x was not sent "
-                 "(completion status %d)", part->name, qpn, status);
 }
 
 /* Sends 'packet' (taken) from QP 'sqpn'. */

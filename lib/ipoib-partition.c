@@ -410,7 +410,7 @@ static void
 partition_qp_event(struct ipoib_hca_client *client, enum ibv_event_type type,
                    uint32_t qpn)
 {
-    ipoib_hostqps_event(partition_of_client(client)->hostqps, type, qpn);
+    ipoib_partition_qp_event(partition_of_client(client), type, qpn);
 }
 
 void
@@ -462,6 +462,7 @@ partition_run_aging(struct ipoib_partition *part, long long int now)
         ipoib_neigh_age(part->shared.neighs, now, IPOIB_NEIGH_IDLE,
                         AGE_BUDGET);
         ipoib_host_age(part->shared.hosts, now, IPOIB_HOST_IDLE, AGE_BUDGET);
+        ipoib_partition_watch(part, now);
     }
 }
 
@@ -514,7 +515,7 @@ partition_pending(struct ipoib_hca_client *client)
             return true;
         }
     }
-    return false;
+    return ipoib_partition_txqs_pending(part);
 }
 
 static const struct ipoib_hca_client_ops client_ops = {

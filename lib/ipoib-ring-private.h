@@ -121,6 +121,7 @@ struct ipoib_txq_slots {
     struct ibv_pd *pd;
     struct ibv_mr *mr;
     struct ipoib_txq_grace *grace; /* Control thread: while _STOPPING. */
+    uint16_t pkey_index;        /* Control thread: of the QP. */
 };
 
 #endif /* ipoib-ring-private.h */

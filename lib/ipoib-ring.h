@@ -145,6 +145,13 @@ struct ipoib_txq {
      * was told of it. */
     struct { uint64_t mac; uint32_t told; } sources[256];
     atomic_uint32_t state;      /* enum ipoib_txq_state. */
+    /* Control thread. */
+    struct {
+        bool failed;            /* Stopped because of an error. */
+        long long int next_restart; /* Not before: the last try failed. */
+        uint64_t packets, full; /* Counters, a second ago. */
+        unsigned int stalled;   /* Seconds that the queue has stood still. */
+    } watch;
     struct ovs_spin lock;
 };
 
@@ -187,6 +194,9 @@ int ipoib_ctlq_send(struct ipoib_ctlq *, struct ibv_qp *qp,
                     uint32_t qpn, uint32_t qkey);
 /* 'qpn' was destroyed or reset: its completions will not come. */
 void ipoib_ctlq_forget(struct ipoib_ctlq *, uint32_t qpn);
+/* The number of a QP with a send from before 'when' (time_msec()) that has not
+ * completed, or 0. */
+uint32_t ipoib_ctlq_stalled(const struct ipoib_ctlq *, long long int when);
 /* Takes completions.  Calls 'error' for each that failed. */
 void ipoib_ctlq_run(struct ipoib_ctlq *,
                     void (*error)(void *aux, uint32_t qpn,

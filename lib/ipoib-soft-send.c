@@ -200,6 +200,9 @@ static void
 batch_complete(struct send_batch *b, const struct ibv_send_wr *wr,
                enum ibv_wc_status status, uint32_t sq_end)
 {
+    if (OVS_UNLIKELY(soft_qp_fault(b->qp) == SOFT_FAULT_STALL_SEND)) {
+        return;
+    }
     b->cqes[b->n_cqes++] = (struct soft_cqe) {
         .wc = { .wr_id = wr->wr_id, .status = status, .opcode = IBV_WC_SEND,
                 .qp_num = b->qp->qp.qp_num },
@@ -229,7 +232,12 @@ batch_execute(struct send_batch *b, struct soft_qp *qp,
     enum ibv_wc_status status;
 
     if (OVS_LIKELY(soft_qp_state(qp) == IBV_QPS_RTS)) {
-        status = batch_add(b, wr);
+        if (OVS_UNLIKELY(soft_qp_fault(qp) == SOFT_FAULT_SQE)) {
+            atomic_store_relaxed(&qp->fault, SOFT_FAULT_NONE);
+            status = IBV_WC_LOC_PROT_ERR;
+        } else {
+            status = batch_add(b, wr);
+        }
         if (OVS_UNLIKELY(status != IBV_WC_SUCCESS)) {
             send_error(qp);
         }

@@ -447,6 +447,7 @@ soft_open_device(const char *name, char **errp)
         errno = retval;
         return NULL;
     }
+    soft_fault_add_device(hca);
     return &hca->ctx;
 }
 
@@ -477,6 +478,7 @@ soft_close_device(struct ibv_context *ctx)
 {
     struct soft_hca *hca = soft_hca_cast(ctx);
 
+    soft_fault_remove_device(hca);
     hca->link->stop(hca);
     hca->closing = true;
     hca_destroy_objects(hca);

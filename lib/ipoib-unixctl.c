@@ -539,6 +539,8 @@ control_add(const struct ipoib_dev *dev, struct json *rows)
     }
     IPOIB_TX_COUNTERS
 #undef COUNTER
+    put_int(json, "recovered", part->watch.n_recovered);
+    put_int(json, "stalled", part->watch.n_stalled);
     if (part->pool) {
         struct ipoib_pool_stats stats;
 
@@ -662,6 +664,11 @@ sa_add(struct ipoib_dev *dev, struct json *rows)
     put_int(json, "late", stats.n_late);
     put_int(json, "bad", stats.n_bad);
     put_int(json, "reports", stats.n_reports);
+    if (port->transport) {
+        json_object_put_format(json, "qpn", "0x%06"PRIx32,
+                               port->transport->qpn);
+        put_int(json, "recovered", port->transport->n_recovered);
+    }
     sa_put_latencies(json, &stats);
     sa_put_refusals(json, &stats);
     sa_put_info(json, port->sa);
