@@ -585,7 +585,8 @@ sa_receive_report(struct ipoib_sa *sa, const struct ib_sa_mad *mad,
 }
 
 static void
-sa_receive_answer(struct ipoib_sa *sa, const struct ib_sa_mad *mad)
+sa_receive_answer(struct ipoib_sa *sa, const struct ib_sa_mad *mad,
+                  uint16_t slid)
 {
     uint32_t tid = ntohll(get_32aligned_be64(&mad->tid));
     struct ipoib_sa_request *r = sa->slots[tid & (SA_N_SLOTS - 1)];
@@ -595,6 +596,13 @@ sa_receive_answer(struct ipoib_sa *sa, const struct ib_sa_mad *mad)
     if (!r || r->tid != tid) {
         sa->stats.n_late++;
         COVERAGE_INC(ipoib_sa_late);
+        return;
+    }
+
+    /* Only the SA answers, from where it was asked: after a change of 'dest'
+     * everything was sent again. */
+    if (slid && slid != sa->dest.lid) {
+        sa_bad(sa);
         return;
     }
 
@@ -641,7 +649,7 @@ ipoib_sa_receive(struct ipoib_sa *sa, const struct ib_sa_mad *mad,
         || mad->mgmt_class != IB_MGMT_CLASS_SA) {
         sa_bad(sa);
     } else if (mad->method & IB_METHOD_RESP) {
-        sa_receive_answer(sa, mad);
+        sa_receive_answer(sa, mad, slid);
     } else if (mad->method == IB_METHOD_REPORT) {
         sa_receive_report(sa, mad, slid);
     } else {

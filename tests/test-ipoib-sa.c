@@ -223,6 +223,10 @@ test_lies(void)
     CHECK_INT(stats_of(sa).n_bad, 4);
     ipoib_sa_receive(sa, fake_sent(t, 0), 1); /* A request. */
     CHECK_INT(stats_of(sa).n_bad, 5);
+    mad = *fake_sent(t, 0);
+    mad.method = IB_METHOD_GET_RESP;
+    ipoib_sa_receive(sa, &mad, 77);     /* Somebody else. */
+    CHECK_INT(stats_of(sa).n_bad, 6);
 
     CHECK_INT(result.n, 0);
     fake_answer(sa, fake_sent(t, 0), 0, NULL, 0);
@@ -336,6 +340,7 @@ test_dest(void)
 
     fake_clear(t);
     ipoib_sa_set_dest(sa, &other);
+    fake_sa_lid = 9;
     ipoib_sa_run(sa, fake_now);
     /* ClassPortInfo, then those two in order. */
     CHECK_INT(t->n_sent, 3);
@@ -372,6 +377,7 @@ test_dest(void)
     CHECK_INT(t2->n_sent, 2);
     fake_answer(sa, fake_sent(t2, 1), 0, NULL, 0);
     CHECK_INT(b.n, 1);
+    fake_sa_lid = 1;
     finish(sa, t);
     t2->up.class->destroy(&t2->up);
 }
