@@ -83,6 +83,7 @@ EXTRA_DIST += \
 	tests/liar.py \
 	tests/ping-gap.py \
 	tests/lsan.supp \
+	tests/sim-fuzz.py \
 	tests/verbs-control
 
 TESTSUITE = tests/testsuite
