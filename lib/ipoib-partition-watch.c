@@ -16,6 +16,8 @@
 #include "ipoib-partition-private.h"
 
 #include <inttypes.h>
+#include <string.h>
+#include "dp-packet.h"
 #include "openvswitch/vlog.h"
 #include "util.h"
 
@@ -26,6 +28,11 @@ VLOG_DEFINE_THIS_MODULE(ipoib_partition_watch);
  * within this time, in ms. */
 #define TX_STALLED 2
 #define CTLQ_STALLED 2000
+
+/* A receive queue that is polled and gets nothing for so many seconds is sent
+ * packets of our own, one a second, and stands still if so many are missed. */
+#define RX_IDLE 10
+#define RX_MISSED 3
 
 void
 ipoib_partition_recovered(struct ipoib_partition *part, uint32_t qpn,
@@ -98,11 +105,96 @@ watch_ctlq(struct ipoib_partition *part, long long int now)
     }
 }
 
+/* Sends a packet to the base QP of 'rxq', which counts it. */
+static void
+probe_rxq(struct ipoib_partition *part, const struct ipoib_rxq *rxq)
+    OVS_NO_THREAD_SAFETY_ANALYSIS
+{
+    const struct ipoib_hca_port *port = part->port;
+    struct ibv_ah_attr attr = {
+        .dlid = port->attr.lid,
+        .port_num = port->num,
+        .is_global = port->needs_grh,
+    };
+    struct ipoib_header *header;
+    struct dp_packet *packet;
+    struct ibv_ah *ah;
+
+    memcpy(attr.grh.dgid.raw, port->gid.raw, IB_GID_LEN);
+    ah = part->hca->verbs->create_ah(part->hca->pd, &attr);
+    if (!ah) {
+        return;
+    }
+    packet = dp_packet_new(IPOIB_HEADER_LEN);
+    header = dp_packet_put_zeros(packet, sizeof *header);
+    header->type = htons(IPOIB_TYPE_PROBE);
+    ipoib_ctlq_send(part->ctlq, part->rxqs[0]->base_qp, packet, ah,
+                    rxq->base_qp->qp_num, part->ud.qkey);
+    dp_packet_delete(packet);
+    ipoib_ah_retire(part->hca->reaper, ah);
+}
+
+static void
+rxq_stalled(struct ipoib_partition *part, struct ipoib_rxq *rxq)
+{
+    uint32_t qpn = rxq->base_qp->qp_num;
+
+    rxq->watch.idle = rxq->watch.missed = 0;
+    part->watch.n_stalled++;
+    if (++rxq->watch.n_restarts == 3) {
+        VLOG_WARN("%s: receive queue %u stands still, and starting its queue "
+                  "pair again does not help", part->name, rxq->id);
+    }
+    if (ipoib_hostqps_restart(part->hostqps, qpn)) {
+        ipoib_partition_recovered(part, qpn, "a receive queue stood still");
+    }
+}
+
+static uint64_t
+rxq_seen(const struct ipoib_rxq *rxq)
+{
+    uint64_t n = 0;
+
+#define COUNTER(MEMBER, NAME, HELP) n += ipoib_counter_read(&rxq->stats.MEMBER);
+    IPOIB_RX_COUNTERS
+#undef COUNTER
+    return n;
+}
+
+static void
+watch_rxq(struct ipoib_partition *part, struct ipoib_rxq *rxq)
+{
+    uint64_t seen = rxq_seen(rxq);
+    uint64_t drained;
+    bool polled, up;
+
+    atomic_read_relaxed(&rxq->drained, &drained);
+    atomic_read_relaxed(&part->shared.up, &up);
+    polled = drained != rxq->watch.drained;
+    rxq->watch.drained = drained;
+    if (seen != rxq->watch.seen || !polled || !up) {
+        if (seen != rxq->watch.seen) {
+            rxq->watch.n_restarts = 0;
+        }
+        rxq->watch.seen = seen;
+        rxq->watch.idle = rxq->watch.missed = 0;
+    } else if (++rxq->watch.idle >= RX_IDLE) {
+        if (rxq->watch.missed++ < RX_MISSED) {
+            probe_rxq(part, rxq);
+        } else {
+            rxq_stalled(part, rxq);
+        }
+    }
+}
+
 void
 ipoib_partition_watch(struct ipoib_partition *part, long long int now)
 {
     for (unsigned int i = 0; i < part->n_txq; i++) {
         watch_txq(part, part->txqs[i]);
+    }
+    for (unsigned int i = 0; i < part->n_rxq; i++) {
+        watch_rxq(part, part->rxqs[i]);
     }
     watch_ctlq(part, now);
 }

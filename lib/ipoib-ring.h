@@ -61,6 +61,9 @@ struct ipoib_shared {
     atomic_bool up;             /* Broadcast group joined, port up. */
 };
 
+/* Type of the packets that the watchdog sends to our own queue pairs. */
+#define IPOIB_TYPE_PROBE 0x88b5 /* Local experimental EtherType 1. */
+
 struct ipoib_rxq {
     /* Data path, receiving thread only. */
     struct ipoib_shared *shared;
@@ -82,6 +85,12 @@ struct ipoib_rxq {
      * it has gone up by 2, since the first of them may belong to a poll that
      * had begun before. */
     atomic_uint64_t drained;
+    struct {                    /* Control thread: a second ago. */
+        uint64_t seen, drained;
+        unsigned int idle;      /* Seconds without a packet. */
+        unsigned int missed;    /* Probes that did not come. */
+        unsigned int n_restarts; /* In a row. */
+    } watch;
 };
 
 struct ipoib_rxq_params {

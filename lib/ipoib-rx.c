@@ -516,7 +516,9 @@ rx_one(struct rx *rx, const struct ibv_wc *wc, size_t index,
     }
     if (OVS_UNLIKELY((wc->slid & rx->lid_mask) == rx->lid
                      && rx_is_own(rx, wc, data))) {
-        return rx_drop(rx, wc->wr_id, &stats->drop_own);
+        memcpy(&type, data + GRH_SPACE, sizeof type);
+        return rx_drop(rx, wc->wr_id, type == htons(IPOIB_TYPE_PROBE)
+                       ? &stats->probes : &stats->drop_own);
     }
 
     memcpy(&type, data + GRH_SPACE, sizeof type);

@@ -30,6 +30,7 @@
     COUNTER(to_control, "rx_to_control", "ARP, ND and the like")             \
     COUNTER(unknown_sender, "rx_unknown_sender",                             \
             "handed on with the port's own MAC as source")                   \
+    COUNTER(probes, "rx_probes", "the watchdog's own packets")               \
     COUNTER(drop_error, "rx_drop_error", "completions with an error")        \
     COUNTER(drop_own, "rx_drop_own", "our own packets, looped back")         \
     COUNTER(drop_short, "rx_drop_short", "shorter than their headers")       \
