@@ -830,12 +830,10 @@ hca_run_events(struct ipoib_hca *hca)
 
 /* The control thread. */
 
-static bool
-port_run(struct ipoib_hca_port *port, long long int now)
+/* What a port asks of the fabric. */
+static void
+port_run_fabric(struct ipoib_hca_port *port, long long int now)
 {
-    struct ipoib_hca_client *client;
-    bool more = false;
-
     if (port->attr.state != IBV_PORT_ACTIVE && now >= port->next_poll) {
         port->next_poll = now + PORT_POLL;
         port_notify(port, port_refresh(port));
@@ -846,17 +844,11 @@ port_run(struct ipoib_hca_port *port, long long int now)
     }
     ipoib_sa_run(port->sa, now);
     port_check_transport(port, now);
-    LIST_FOR_EACH_SAFE (client, node, &port->clients) {
-        more |= client->ops->run(client, now);
-    }
-    return more;
 }
 
 static void
-port_wait(struct ipoib_hca_port *port)
+port_wait_fabric(struct ipoib_hca_port *port)
 {
-    struct ipoib_hca_client *client;
-
     if (port->attr.state != IBV_PORT_ACTIVE) {
         poll_timer_wait_until(port->next_poll);
     }
@@ -866,6 +858,34 @@ port_wait(struct ipoib_hca_port *port)
         poll_timer_wait_until(port->next_transport);
     }
     ipoib_sa_wait(port->sa);
+}
+
+static bool
+port_run(struct ipoib_hca_port *port, long long int now)
+    OVS_NO_THREAD_SAFETY_ANALYSIS
+{
+    struct ipoib_hca_client *client;
+    bool more = false;
+
+    if (!port->hca->fatal) {
+        port_run_fabric(port, now);
+    }
+    LIST_FOR_EACH_SAFE (client, node, &port->clients) {
+        more |= client->ops->run(client, now);
+    }
+    return more;
+}
+
+static void
+port_wait(struct ipoib_hca_port *port)
+    OVS_NO_THREAD_SAFETY_ANALYSIS
+{
+    struct ipoib_hca_client *client;
+
+    /* The file descriptors of a device that is gone are always ready. */
+    if (!port->hca->fatal) {
+        port_wait_fabric(port);
+    }
     LIST_FOR_EACH (client, node, &port->clients) {
         client->ops->wait(client);
     }
@@ -913,7 +933,9 @@ hca_wait(struct ipoib_hca *hca)
 {
     struct ipoib_hca_port *port;
 
-    poll_fd_wait(hca->ctx->async_fd, POLLIN);
+    if (!hca->fatal) {
+        poll_fd_wait(hca->ctx->async_fd, POLLIN);
+    }
     LIST_FOR_EACH (port, node, &hca->ports) {
         port_wait(port);
     }

@@ -16,6 +16,7 @@
 #include "ipoib-partition-private.h"
 
 #include <errno.h>
+#include "dp-packet.h"
 #include "ipoib-control.h"
 #include "openvswitch/dynamic-string.h"
 #include "openvswitch/poll-loop.h"
@@ -435,7 +436,11 @@ partition_run_ring(struct ipoib_partition *part, struct ipoib_msgq *ring,
         if (!ipoib_msgq_pop(ring, &msg)) {
             return false;
         }
-        ipoib_control_message(part, &msg, now);
+        if (ipoib_hca_has_failed(part->hca)) {
+            dp_packet_delete(msg.packet);
+        } else {
+            ipoib_control_message(part, &msg, now);
+        }
     }
     return true;
 }
@@ -472,6 +477,10 @@ partition_run(struct ipoib_hca_client *client, long long int now)
     struct ipoib_partition *part = partition_of_client(client);
     bool more;
 
+    if (ipoib_hca_has_failed(part->hca)) {
+        /* Nothing but to wait for the end. */
+        return partition_run_rings(part, now);
+    }
     ipoib_partition_run_sends(part);
     ipoib_partition_run_txqs(part);
     more = partition_run_rings(part, now);
@@ -489,6 +498,9 @@ partition_wait(struct ipoib_hca_client *client)
 {
     struct ipoib_partition *part = partition_of_client(client);
 
+    if (ipoib_hca_has_failed(part->hca)) {
+        return;
+    }
     ipoib_partition_wait_txqs(part);
     ipoib_snoop_wait(part->snoop);
     ipoib_mcast_wait(part->shared.mcast);

@@ -837,7 +837,7 @@ ipoib_unixctl_init(void)
                                  1 + IPOIB_JSON_ARG, ipoib_unixctl_show,
                                  CONST_CAST(struct show *, commands[i].show));
     }
-    unixctl_command_register("ipoib/soft-fail", "PORT [MSEC]", 1, 2,
+    unixctl_command_register("ipoib/soft/fail", "PORT [MSEC]", 1, 2,
                              ipoib_unixctl_soft_fail, NULL);
     unixctl_command_register("ipoib/neigh/flush", "[PORT]", 0, 1,
                              ipoib_unixctl_neigh_flush, NULL);
