@@ -5,6 +5,7 @@ EXTRA_DIST += \
 	Documentation/index.rst \
 	Documentation/intro/install.rst \
 	Documentation/intro/quickstart.rst \
+	Documentation/topics/control-plane.rst \
 	Documentation/topics/design.rst \
 	Documentation/topics/operations.rst \
 	Documentation/topics/soft-fabric.rst \

@@ -6,6 +6,8 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-control.h \
 	lib/ipoib-dev.c \
 	lib/ipoib-dev.h \
+	lib/ipoib-events.c \
+	lib/ipoib-events.h \
 	lib/ipoib-hca.c \
 	lib/ipoib-hca.h \
 	lib/ipoib-host.c \
@@ -14,6 +16,9 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-hostqp.h \
 	lib/ipoib-mad.c \
 	lib/ipoib-mad.h \
+	lib/ipoib-kernel.c \
+	lib/ipoib-kernel.h \
+	lib/ipoib-mcast-text.c \
 	lib/ipoib-mcast.c \
 	lib/ipoib-mcast.h \
 	lib/ipoib-msgq.c \
@@ -25,8 +30,11 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-partition-private.h \
 	lib/ipoib-partition-queues.c \
 	lib/ipoib-partition-send.c \
+	lib/ipoib-partition-watch.c \
 	lib/ipoib-partition.c \
 	lib/ipoib-partition.h \
+	lib/ipoib-ah.c \
+	lib/ipoib-ah.h \
 	lib/ipoib-path.c \
 	lib/ipoib-path.h \
 	lib/ipoib-pool-private.h \
@@ -46,6 +54,7 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-soft-ah.c \
 	lib/ipoib-soft-cq.c \
 	lib/ipoib-soft-events.c \
+	lib/ipoib-soft-fault.c \
 	lib/ipoib-soft-link.c \
 	lib/ipoib-soft-loop.c \
 	lib/ipoib-soft-mcast.c \
@@ -65,6 +74,7 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-table.h \
 	lib/ipoib-tx.c \
 	lib/ipoib-tx.h \
+	lib/ipoib-umad.c \
 	lib/ipoib-unixctl.c \
 	lib/ipoib-unixctl.h \
 	lib/ipoib-verbs-hw.c \

@@ -131,9 +131,8 @@ ipoib_control_learn_neigh(struct ipoib_partition *part,
     if (changes & IPOIB_NEIGH_REBORN) {
         announce_neigh(part, neigh);
     }
-    if (changes & IPOIB_NEIGH_NEW_LID) {
-        ipoib_partition_suspect_path(part, neigh, slid & mask);
-    }
+    /* Each time, as the answer to an earlier doubt may be out of date. */
+    ipoib_partition_suspect_path(part, neigh, slid & mask);
     if (changes) {
         part->remember = true;
     }
@@ -508,6 +507,22 @@ rx_hint(struct ipoib_partition *part, const struct ipoib_msg *msg)
     }
 }
 
+/* A neighbour's data came with another LID than it had.  That is no proof, as
+ * anybody may send data in its name, but reason enough to ask the SA. */
+static void
+rx_moved(struct ipoib_partition *part, const struct ipoib_msg *msg)
+{
+    struct ipoib_neigh *neigh = ipoib_neigh_of_slot(part->shared.neighs,
+                                                    msg->slot);
+    uint16_t slid = usable_slid(part, msg);
+    uint32_t mask;
+
+    atomic_read_relaxed(&part->shared.lid_mask, &mask);
+    if (neigh && slid && ipoib_addr_qpn(&neigh->addr) == msg->sqpn) {
+        ipoib_partition_suspect_path(part, neigh, slid & mask);
+    }
+}
+
 
 /* From the Ethernet side. */
 
@@ -826,6 +841,9 @@ ipoib_control_message(struct ipoib_partition *part, struct ipoib_msg *msg,
         break;
     case IPOIB_MSG_RX_HINT:
         rx_hint(part, msg);
+        break;
+    case IPOIB_MSG_RX_MOVED:
+        rx_moved(part, msg);
         break;
     case IPOIB_MSG_TX_ARP:
         tx_arp(part, msg, now);

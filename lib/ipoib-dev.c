@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include "dirs.h"
+#include "if-notifier.h"
 #include "ipoib-state.h"
 #include "openvswitch/dynamic-string.h"
 #include "openvswitch/poll-loop.h"
@@ -34,9 +35,15 @@ VLOG_DEFINE_THIS_MODULE(ipoib_dev);
  * 1000 hosts and neighbours. */
 #define SAVE_INTERVAL 500
 
+/* The kernel's network devices are looked at no more often than this, in
+ * ms. */
+#define CHECK_INTERVAL 1000
+
 static struct ovs_mutex devs_mutex = OVS_MUTEX_INITIALIZER;
 static struct ovs_list all_devs OVS_GUARDED_BY(devs_mutex)
     = OVS_LIST_INITIALIZER(&all_devs);
+/* Of changes of network devices; run by the bridge, with its own. */
+static struct if_notifier *notifier OVS_GUARDED_BY(devs_mutex);
 
 
 /* What is remembered. */
@@ -94,6 +101,36 @@ dev_take_down(struct ipoib_dev *dev, long long int now)
     dev->next_save = now + SAVE_INTERVAL * (1 + n / 1000);
 }
 
+/* The main thread: some network device has changed. */
+static void
+dev_link_changed(struct ipoib_dev *dev, void *aux OVS_UNUSED)
+{
+    dev->check_kernel = true;
+    ipoib_hca_kick(dev->hca);
+}
+
+static void
+devs_link_changed(void *aux OVS_UNUSED)
+{
+    ipoib_dev_for_each(NULL, dev_link_changed, NULL);
+}
+
+/* Looks for the kernel's own devices in the same partition, which a software
+ * HCA has none of. */
+static void
+dev_check_kernel(struct ipoib_dev *dev, long long int now)
+{
+    struct ipoib_kernel_netdev netdev;
+
+    dev->check_kernel = false;
+    dev->next_check = now + CHECK_INTERVAL;
+    if (dev->hca->verbs != &ipoib_verbs_soft) {
+        ipoib_kernel_find("/sys", dev->hca->ctx->device->name, dev->port_num,
+                          dev->pkey, &netdev);
+        ipoib_partition_set_kernel(dev->part, &netdev);
+    }
+}
+
 static bool
 dev_run(struct ipoib_hca_client *client, long long int now)
 {
@@ -113,6 +150,9 @@ dev_run(struct ipoib_hca_client *client, long long int now)
         dev->has_writer = true;
         dev->writer = ovs_thread_create("ipoib_state", dev_writer_main, dev);
     }
+    if (dev->check_kernel && now >= dev->next_check) {
+        dev_check_kernel(dev, now);
+    }
     return false;
 }
 
@@ -123,6 +163,9 @@ dev_wait(struct ipoib_hca_client *client)
 
     if (dev->part->remember) {
         poll_timer_wait_until(dev->next_save);
+    }
+    if (dev->check_kernel) {
+        poll_timer_wait_until(dev->next_check);
     }
 }
 
@@ -223,6 +266,7 @@ dev_open_partition(struct ipoib_dev *dev,
         VLOG_INFO("%s: remembers %"PRIuSIZE" hosts and neighbours", dev->name,
                   n);
     }
+    dev->check_kernel = true;
     dev->client.ops = &dev_client_ops;
     ipoib_hca_port_add_client(dev->port, &dev->client);
     return 0;
@@ -256,6 +300,9 @@ ipoib_dev_open(const char *name, const struct ipoib_dev_options *options,
     atomic_init(&dev->writing, false);
 
     ovs_mutex_lock(&devs_mutex);
+    if (!notifier) {
+        notifier = if_notifier_create(devs_link_changed, NULL);
+    }
     owner = dev_owner(options);
     if (owner) {
         *errp = xasprintf("options:pkey=0x%04"PRIx16": interface '%s' has "
@@ -277,6 +324,7 @@ ipoib_dev_open(const char *name, const struct ipoib_dev_options *options,
         ovs_mutex_lock(&dev->hca->mutex);
         error = dev_open_port(dev, errp);
         if (!error) {
+            ipoib_hca_port_set_sa_mode(dev->port, options->config.sa);
             error = dev_open_partition(dev, ops, aux, errp);
             if (error) {
                 ipoib_hca_port_unref(dev->port);
@@ -331,6 +379,12 @@ ipoib_dev_close(struct ipoib_dev *dev)
 }
 
 bool
+ipoib_dev_has_failed(const struct ipoib_dev *dev)
+{
+    return ipoib_hca_has_failed(dev->hca);
+}
+
+bool
 ipoib_dev_matches(const struct ipoib_dev *dev,
                   const struct ipoib_dev_options *options)
 {
@@ -346,6 +400,7 @@ ipoib_dev_configure(struct ipoib_dev *dev,
     int error;
 
     ovs_mutex_lock(&dev->hca->mutex);
+    ipoib_hca_port_set_sa_mode(dev->port, config->sa);
     error = ipoib_partition_configure(dev->part, config);
     ovs_mutex_unlock(&dev->hca->mutex);
     return error;
@@ -455,6 +510,25 @@ dev_get_address_status(struct ipoib_dev *dev, struct smap *smap)
     ds_destroy(&s);
 }
 
+/* Why the port is down; if that is the broadcast group, also why it is not
+ * joined. */
+static void
+dev_add_reason(const struct ipoib_dev *dev, const char *reason,
+               struct smap *smap)
+{
+    const struct ipoib_partition *part = dev->part;
+    const struct ipoib_mcast_group *group
+        = ipoib_mcast_find(part->shared.mcast, &part->shared.broadcast);
+    const char *failure = group ? ipoib_mcast_failure(group) : NULL;
+
+    if (failure && part->port->attr.state == IBV_PORT_ACTIVE
+        && part->pkey_index >= 0) {
+        smap_add_format(smap, "reason", "%s: %s", reason, failure);
+    } else {
+        smap_add(smap, "reason", reason);
+    }
+}
+
 void
 ipoib_dev_get_status(struct ipoib_dev *dev, struct smap *smap)
 {
@@ -471,6 +545,8 @@ ipoib_dev_get_status(struct ipoib_dev *dev, struct smap *smap)
     smap_add_format(smap, "sm_lid", "%"PRIu16, port->attr.sm_lid);
     smap_add_format(smap, "pkey", "0x%04"PRIx16, part->pkey);
     smap_add_format(smap, "mtu", "%d", ipoib_partition_mtu(part));
+    smap_add(smap, "sa_transport",
+             port->transport ? port->transport->class->name : "none");
     dev_get_address_status(dev, smap);
     if (part->pkey_index >= 0) {
         smap_add_format(smap, "pkey_index", "%d", part->pkey_index);
@@ -479,7 +555,12 @@ ipoib_dev_get_status(struct ipoib_dev *dev, struct smap *smap)
                  ? "full" : "limited");
     }
     if (!ipoib_partition_is_up(part, &reason)) {
-        smap_add(smap, "reason", reason);
+        dev_add_reason(dev, reason, smap);
+    }
+    smap_add_format(smap, "groups_refused", "%"PRIuSIZE,
+                    ipoib_partition_n_refused(part));
+    if (part->kernel.name[0]) {
+        smap_add(smap, "shared_with", part->kernel.name);
     }
     ovs_mutex_unlock(&dev->hca->mutex);
 }

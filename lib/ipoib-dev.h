@@ -56,6 +56,8 @@ struct ipoib_dev {
     atomic_bool writing;        /* ...and is at work. */
     char *text;                 /* What it writes; its own while at work. */
     int save_error;             /* errno value of the last try; its own too. */
+    bool check_kernel;          /* To look for the kernel's devices. */
+    long long int next_check;   /* Not before. */
 };
 
 /* Opens what 'options' name for netdev 'name'.  'ops' are called by the
@@ -67,6 +69,9 @@ int ipoib_dev_open(const char *name, const struct ipoib_dev_options *options,
                    struct ipoib_dev **, char **errp);
 /* No PMD. */
 void ipoib_dev_close(struct ipoib_dev *);
+
+/* True if the device has failed.  It can be opened again when it returns. */
+bool ipoib_dev_has_failed(const struct ipoib_dev *);
 
 /* True if 'dev' is what 'options' name. */
 bool ipoib_dev_matches(const struct ipoib_dev *,

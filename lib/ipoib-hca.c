@@ -19,6 +19,7 @@
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
+#include "openvswitch/dynamic-string.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
 #include "ovs-rcu.h"
@@ -31,6 +32,16 @@ VLOG_DEFINE_THIS_MODULE(ipoib_hca);
 /* The control thread tries this often, in ms, to make a transport for the SA
  * client that could not be made. */
 #define TRANSPORT_RETRY 5000
+
+/* While the SA answers neither by one transport nor by the other, they take
+ * turns: of this length in ms at first, and longer and longer then. */
+#define SWITCH_PAUSE 4000
+#define SWITCH_PAUSE_MAX 64000
+
+/* After so many requests in a row that nobody answered, the transport is
+ * started anew, but no more often than this, in ms. */
+#define DEAF_TIMEOUTS 2
+#define DEAF_PAUSE 30000
 
 /* The attributes of a port that is not active are read again this often, in
  * ms, since no event tells how far the subnet manager has brought it. */
@@ -53,7 +64,7 @@ hca_find(const char *device)
     struct ipoib_hca *hca;
 
     LIST_FOR_EACH (hca, node, &all_hcas) {
-        if (!strcmp(hca->name, device)) {
+        if (!strcmp(hca->name, device) && !ipoib_hca_has_failed(hca)) {
             return hca;
         }
     }
@@ -87,6 +98,7 @@ hca_open(const char *device, struct ipoib_hca **hcap, char **errp)
 
     hca->name = xstrdup(device);
     hca->n_refs = 1;
+    atomic_init(&hca->has_failed, false);
     hca->verbs = ipoib_verbs_for_device(device);
     ovs_mutex_init(&hca->mutex);
     ovs_list_init(&hca->ports);
@@ -161,6 +173,16 @@ ipoib_hca_unref(struct ipoib_hca *hca)
     }
 }
 
+bool
+ipoib_hca_has_failed(const struct ipoib_hca *hca_)
+{
+    struct ipoib_hca *hca = CONST_CAST(struct ipoib_hca *, hca_);
+    bool fatal;
+
+    atomic_read_relaxed(&hca->has_failed, &fatal);
+    return fatal;
+}
+
 void
 ipoib_hca_kick(struct ipoib_hca *hca)
 {
@@ -206,6 +228,16 @@ port_read_gid(struct ipoib_hca_port *port)
     return true;
 }
 
+static bool
+port_read_needs_grh(struct ipoib_hca_port *port)
+{
+    bool old = port->needs_grh;
+
+    port->needs_grh = port->hca->verbs->port_needs_grh(port->hca->ctx,
+                                                       port->num);
+    return port->needs_grh != old;
+}
+
 /* Tells the SA client where the SA is now. */
 static void
 port_set_sa_dest(struct ipoib_hca_port *port)
@@ -219,6 +251,85 @@ port_set_sa_dest(struct ipoib_hca_port *port)
     };
 
     ipoib_sa_set_dest(port->sa, &dest);
+}
+
+static void
+port_log_pkeys(struct ipoib_hca_port *port)
+{
+    struct ds s = DS_EMPTY_INITIALIZER;
+
+    for (int i = 0; i < port->n_pkeys; i++) {
+        if (port->pkeys[i]) {
+            ds_put_format(&s, " %d:0x%04"PRIx16, i, port->pkeys[i]);
+        }
+    }
+    ipoib_event_add(&port->events, port->label, IPOIB_EVENT_PKEYS,
+                    "P_Key table:%s", s.length ? ds_cstr(&s) : " empty");
+    ds_destroy(&s);
+}
+
+static void
+port_log_gid(struct ipoib_hca_port *port)
+{
+    struct ds s = DS_EMPTY_INITIALIZER;
+
+    ib_gid_format(&port->gid, &s);
+    ipoib_event_add(&port->events, port->label, IPOIB_EVENT_GID, "GID %s",
+                    ds_cstr(&s));
+    ds_destroy(&s);
+}
+
+/* Adds 'changes' from the attributes 'old' to the events. */
+static void
+port_log_changes(struct ipoib_hca_port *port, const struct ibv_port_attr *old,
+                 unsigned int changes)
+{
+    const struct ibv_port_attr *new = &port->attr;
+    struct ipoib_events *events = &port->events;
+
+    if (old->state == IBV_PORT_NOP) {
+        /* The first look. */
+        ipoib_event_add(events, port->label, IPOIB_EVENT_PORT_STATE,
+                        "port is %s, LID %"PRIu16", subnet manager at LID "
+                        "%"PRIu16, ipoib_port_state_to_string(new->state),
+                        new->lid, new->sm_lid);
+        return;
+    }
+    if (changes & IPOIB_PORT_STATE) {
+        ipoib_event_add(events, port->label, IPOIB_EVENT_PORT_STATE,
+                        "port is %s (was %s)",
+                        ipoib_port_state_to_string(new->state),
+                        ipoib_port_state_to_string(old->state));
+    }
+    if (changes & IPOIB_PORT_LID) {
+        ipoib_event_add(events, port->label, IPOIB_EVENT_LID,
+                        "LID %"PRIu16", LMC %"PRIu8" (was LID %"PRIu16", "
+                        "LMC %"PRIu8")", new->lid, new->lmc, old->lid,
+                        old->lmc);
+    }
+    if (changes & IPOIB_PORT_SM) {
+        ipoib_event_add(events, port->label, IPOIB_EVENT_SM,
+                        "subnet manager at LID %"PRIu16", SL %"PRIu8" (was "
+                        "LID %"PRIu16", SL %"PRIu8")", new->sm_lid,
+                        new->sm_sl, old->sm_lid, old->sm_sl);
+    }
+    if (changes & IPOIB_PORT_MTU) {
+        ipoib_event_add(events, port->label, IPOIB_EVENT_MTU,
+                        "active MTU %d (was %d)",
+                        ib_mtu_bytes(new->active_mtu),
+                        ib_mtu_bytes(old->active_mtu));
+    }
+    if (changes & IPOIB_PORT_PKEYS) {
+        port_log_pkeys(port);
+    }
+    if (changes & IPOIB_PORT_GID) {
+        port_log_gid(port);
+    }
+    if (changes & IPOIB_PORT_GRH) {
+        ipoib_event_add(events, port->label, IPOIB_EVENT_PORT_STATE,
+                        port->needs_grh ? "the port requires a GRH"
+                        : "the port no longer requires a GRH");
+    }
 }
 
 /* Reads all attributes of 'port'.  Returns what changed. */
@@ -235,8 +346,9 @@ port_refresh(struct ipoib_hca_port *port)
         *new = old;
         new->state = IBV_PORT_DOWN;
     }
-    port->needs_grh = port->hca->verbs->port_needs_grh(port->hca->ctx,
-                                                       port->num);
+    if (port_read_needs_grh(port)) {
+        changes |= IPOIB_PORT_GRH;
+    }
     if (new->state != old.state) {
         changes |= IPOIB_PORT_STATE;
     }
@@ -259,6 +371,7 @@ port_refresh(struct ipoib_hca_port *port)
         port->transport->class->update(port->transport);
     }
     port_set_sa_dest(port);
+    port_log_changes(port, &old, changes);
     return changes;
 }
 
@@ -270,31 +383,210 @@ port_receive_mad(void *port_, const struct ib_sa_mad *mad, uint16_t slid)
     ipoib_sa_receive(port->sa, mad, slid);
 }
 
+static void
+port_undelivered_mad(void *port_, const struct ib_sa_mad *mad)
+{
+    struct ipoib_hca_port *port = port_;
+
+    ipoib_sa_undelivered(port->sa, mad);
+}
+
+/* A transport of one kind or the other.  NULL with errno set on failure. */
+static struct ipoib_mad_transport *
+port_open_transport(struct ipoib_hca_port *port, bool umad)
+{
+    struct ipoib_hca *hca = port->hca;
+    struct ipoib_mad_transport *transport;
+
+    if (umad) {
+        transport = ipoib_mad_umad_create(hca->ctx->device->name, port->num,
+                                          port_receive_mad, port);
+    } else {
+        transport = ipoib_mad_qp_create(hca->verbs, hca->ctx, hca->pd,
+                                        port->num, port_receive_mad, port);
+    }
+    if (transport) {
+        transport->undelivered = port_undelivered_mad;
+    }
+    return transport;
+}
+
+/* Makes 'transport' (or none) the one of the SA client, which sends all that
+ * is not answered yet again by it. */
+static void
+port_set_transport(struct ipoib_hca_port *port,
+                   struct ipoib_mad_transport *transport)
+{
+    struct ipoib_mad_transport *old = port->transport;
+
+    port->transport = transport;
+    port->n_recovered = 0;
+    port->sa_proven = false;
+    ipoib_sa_set_transport(port->sa, transport);
+    if (old) {
+        old->class->destroy(old);
+    }
+}
+
+static void
+port_transport_failed(struct ipoib_hca_port *port, bool umad, int error,
+                      long long int now)
+{
+    if (port->transport_error != error) {
+        port->transport_error = error;
+        VLOG_WARN("%s: cannot make a %s for the subnet administrator (%s)",
+                  port->label, umad ? "libibumad agent" : "queue pair",
+                  error == EPERM && !umad ? "its Q_Key needs CAP_NET_RAW"
+                  : ovs_strerror(error));
+    }
+    port->next_transport = now + TRANSPORT_RETRY;
+}
+
 /* Makes the transport of the SA client, unless it is there. */
 static void
 port_make_transport(struct ipoib_hca_port *port, long long int now)
 {
-    struct ipoib_hca *hca = port->hca;
+    bool umad = port->sa_mode == IPOIB_SA_UMAD
+                || (port->sa_mode == IPOIB_SA_AUTO && port->use_umad);
+    struct ipoib_mad_transport *transport;
 
     if (port->transport || now < port->next_transport) {
         return;
     }
-    port->transport = ipoib_mad_qp_create(hca->verbs, hca->ctx, hca->pd,
-                                          port->num, port_receive_mad, port);
-    if (!port->transport) {
-        if (port->transport_error != errno) {
-            port->transport_error = errno;
-            VLOG_WARN("%s: port %d: cannot make the queue pair for the subnet "
-                      "administrator (%s)", hca->name, port->num,
-                      port->transport_error == EPERM
-                      ? "its Q_Key needs CAP_NET_RAW"
-                      : ovs_strerror(port->transport_error));
+    transport = port_open_transport(port, umad);
+    if (!transport && errno == EPERM && port->sa_mode == IPOIB_SA_AUTO
+        && !umad) {
+        transport = port_open_transport(port, true);
+        if (transport) {
+            port->use_umad = true;
+            ipoib_event_add(&port->events, port->label, IPOIB_EVENT_SA,
+                            "asks the subnet administrator by libibumad, "
+                            "since a queue pair needs CAP_NET_RAW");
+        } else {
+            errno = EPERM;
         }
-        port->next_transport = now + TRANSPORT_RETRY;
+    }
+    if (!transport) {
+        port_transport_failed(port, umad, errno, now);
         return;
     }
     port->transport_error = 0;
-    ipoib_sa_set_transport(port->sa, port->transport);
+    port_set_transport(port, transport);
+}
+
+/* The SA does not answer, and never has, by the transport in use: tries the
+ * other one, if there is one. */
+static void
+port_switch_transport(struct ipoib_hca_port *port, long long int now)
+{
+    struct ipoib_mad_transport *other;
+    bool umad = !port->use_umad;
+
+    port->switch_pause = port->switch_pause ? port->switch_pause * 2
+                                            : SWITCH_PAUSE;
+    port->switch_pause = MIN(port->switch_pause, SWITCH_PAUSE_MAX);
+    port->next_switch = now + port->switch_pause;
+    other = port_open_transport(port, umad);
+    if (other) {
+        port->use_umad = umad;
+        ipoib_event_add(&port->events, port->label, IPOIB_EVENT_SA,
+                        "no answer from the subnet administrator by %s, "
+                        "asks by %s", port->transport->class->name,
+                        other->class->name);
+        port_set_transport(port, other);
+    } else {
+        VLOG_DBG("%s: no answer from the subnet administrator, and %s cannot "
+                 "be used (%s)", port->label, umad ? "libibumad" : "a QP",
+                 ovs_strerror(errno));
+    }
+}
+
+/* Where nothing is answered any more, the reason may be that the transport does
+ * not receive, which nobody would notice otherwise. */
+static void
+port_watch_transport(struct ipoib_hca_port *port, long long int now)
+{
+    struct ipoib_mad_transport *transport = port->transport;
+    struct ipoib_sa_stats stats;
+
+    if (transport->n_recovered != port->n_recovered) {
+        port->n_recovered = transport->n_recovered;
+        ipoib_event_add(&port->events, port->label, IPOIB_EVENT_QP,
+                        "the queue pair for management 0x%06"PRIx32" had "
+                        "failed, or stood still: it works again",
+                        transport->qpn);
+    }
+    ipoib_sa_get_stats(port->sa, &stats);
+    if (stats.n_answers != port->n_answers) {
+        port->n_answers = stats.n_answers;
+        port->n_timeouts = stats.n_timeouts;
+    } else if (stats.n_timeouts >= port->n_timeouts + DEAF_TIMEOUTS
+               && now >= port->next_reset && transport->class->reset) {
+        port->n_timeouts = stats.n_timeouts;
+        port->next_reset = now + DEAF_PAUSE;
+        transport->class->reset(transport);
+        port->n_recovered = transport->n_recovered;
+        VLOG_INFO("%s: the subnet administrator does not answer: started the "
+                  "queue pair for management anew, in case that it was the "
+                  "reason", port->label);
+    }
+}
+
+/* Replaces a transport that is of no use. */
+static void
+port_check_transport(struct ipoib_hca_port *port, long long int now)
+{
+    struct ipoib_sa_info info;
+
+    if (!port->transport) {
+        return;
+    }
+    if (port->transport->broken) {
+        ipoib_event_add(&port->events, port->label, IPOIB_EVENT_SA,
+                        "the way to the subnet administrator by %s is gone "
+                        "(%s)", port->transport->class->name,
+                        ovs_strerror(port->transport->broken));
+        port_set_transport(port, NULL);
+        port->next_transport = now + TRANSPORT_RETRY;
+        return;
+    }
+    port_watch_transport(port, now);
+    ipoib_sa_get_info(port->sa, &info);
+    port->sa_proven |= info.known;
+    if (info.silent && !port->sa_proven && port->sa_mode == IPOIB_SA_AUTO
+        && now >= port->next_switch) {
+        port_switch_transport(port, now);
+    }
+}
+
+void
+ipoib_hca_port_set_sa_mode(struct ipoib_hca_port *port,
+                           enum ipoib_sa_mode mode)
+{
+    bool is_umad = port->use_umad || port->sa_mode == IPOIB_SA_UMAD;
+
+    if (mode == port->sa_mode) {
+        return;
+    }
+    port->sa_mode = mode;
+    port->use_umad = false;
+    port->next_transport = port->next_switch = port->switch_pause = 0;
+    port->transport_error = 0;
+    if (is_umad != (mode == IPOIB_SA_UMAD)) {
+        port_set_transport(port, NULL);
+    }
+    ipoib_hca_kick(port->hca);
+}
+
+const char *
+ipoib_sa_mode_to_string(enum ipoib_sa_mode mode)
+{
+    switch (mode) {
+    case IPOIB_SA_AUTO: return "auto";
+    case IPOIB_SA_QP: return "qp";
+    case IPOIB_SA_UMAD: return "umad";
+    default: OVS_NOT_REACHED();
+    }
 }
 
 static struct ipoib_hca_port *
@@ -336,10 +628,11 @@ ipoib_hca_port_ref(struct ipoib_hca *hca, uint8_t num,
     port->hca = hca;
     port->num = num;
     port->n_refs = 1;
+    port->label = xasprintf("%s port %"PRIu8, hca->name, num);
+    ipoib_events_init(&port->events);
     port->sa = ipoib_sa_create();
     ovs_list_init(&port->clients);
     ovs_list_push_back(&hca->ports, &port->node);
-    port_make_transport(port, time_msec());
     port_refresh(port);
     *portp = port;
     return 0;
@@ -357,6 +650,8 @@ ipoib_hca_port_unref(struct ipoib_hca_port *port)
     if (port->transport) {
         port->transport->class->destroy(port->transport);
     }
+    ipoib_events_destroy(&port->events);
+    free(port->label);
     free(port);
 }
 
@@ -422,14 +717,24 @@ port_notify(struct ipoib_hca_port *port, unsigned int changes)
 }
 
 static void
-hca_port_event(struct ipoib_hca *hca, uint8_t num, unsigned int changes)
+hca_port_event(struct ipoib_hca *hca, const struct ibv_async_event *event)
     OVS_REQUIRES(hca->mutex)
 {
-    struct ipoib_hca_port *port = port_find(hca, num);
+    struct ipoib_hca_port *port = port_find(hca, event->element.port_num);
+    unsigned int changes = 0;
 
-    if (port) {
-        port_notify(port, changes | port_refresh(port));
+    if (!port) {
+        return;
     }
+    if (event->event_type == IBV_EVENT_CLIENT_REREGISTER
+        || event->event_type == IBV_EVENT_SM_CHANGE) {
+        ipoib_event_add(&port->events, port->label, IPOIB_EVENT_REREGISTER,
+                        event->event_type == IBV_EVENT_SM_CHANGE
+                        ? "the subnet manager has changed"
+                        : "the subnet manager asks to join again");
+        changes = IPOIB_PORT_REREGISTER;
+    }
+    port_notify(port, changes | port_refresh(port));
 }
 
 static void
@@ -454,8 +759,11 @@ hca_fatal(struct ipoib_hca *hca)
 
     if (!hca->fatal) {
         hca->fatal = true;
+        atomic_store_relaxed(&hca->has_failed, true);
         VLOG_WARN("%s: the device has failed", hca->name);
         LIST_FOR_EACH (port, node, &hca->ports) {
+            ipoib_event_add(&port->events, port->label, IPOIB_EVENT_DEVICE,
+                            "the device has failed");
             port_notify(port, IPOIB_PORT_FATAL | port_refresh(port));
         }
     }
@@ -469,14 +777,12 @@ hca_handle_event(struct ipoib_hca *hca, const struct ibv_async_event *event)
     switch (event->event_type) {
     case IBV_EVENT_CLIENT_REREGISTER:
     case IBV_EVENT_SM_CHANGE:
-        hca_port_event(hca, event->element.port_num, IPOIB_PORT_REREGISTER);
-        break;
     case IBV_EVENT_PORT_ACTIVE:
     case IBV_EVENT_PORT_ERR:
     case IBV_EVENT_LID_CHANGE:
     case IBV_EVENT_PKEY_CHANGE:
     case IBV_EVENT_GID_CHANGE:
-        hca_port_event(hca, event->element.port_num, 0);
+        hca_port_event(hca, event);
         break;
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
@@ -524,12 +830,10 @@ hca_run_events(struct ipoib_hca *hca)
 
 /* The control thread. */
 
-static bool
-port_run(struct ipoib_hca_port *port, long long int now)
+/* What a port asks of the fabric. */
+static void
+port_run_fabric(struct ipoib_hca_port *port, long long int now)
 {
-    struct ipoib_hca_client *client;
-    bool more = false;
-
     if (port->attr.state != IBV_PORT_ACTIVE && now >= port->next_poll) {
         port->next_poll = now + PORT_POLL;
         port_notify(port, port_refresh(port));
@@ -539,17 +843,12 @@ port_run(struct ipoib_hca_port *port, long long int now)
         port->transport->class->run(port->transport);
     }
     ipoib_sa_run(port->sa, now);
-    LIST_FOR_EACH_SAFE (client, node, &port->clients) {
-        more |= client->ops->run(client, now);
-    }
-    return more;
+    port_check_transport(port, now);
 }
 
 static void
-port_wait(struct ipoib_hca_port *port)
+port_wait_fabric(struct ipoib_hca_port *port)
 {
-    struct ipoib_hca_client *client;
-
     if (port->attr.state != IBV_PORT_ACTIVE) {
         poll_timer_wait_until(port->next_poll);
     }
@@ -559,6 +858,34 @@ port_wait(struct ipoib_hca_port *port)
         poll_timer_wait_until(port->next_transport);
     }
     ipoib_sa_wait(port->sa);
+}
+
+static bool
+port_run(struct ipoib_hca_port *port, long long int now)
+    OVS_NO_THREAD_SAFETY_ANALYSIS
+{
+    struct ipoib_hca_client *client;
+    bool more = false;
+
+    if (!port->hca->fatal) {
+        port_run_fabric(port, now);
+    }
+    LIST_FOR_EACH_SAFE (client, node, &port->clients) {
+        more |= client->ops->run(client, now);
+    }
+    return more;
+}
+
+static void
+port_wait(struct ipoib_hca_port *port)
+    OVS_NO_THREAD_SAFETY_ANALYSIS
+{
+    struct ipoib_hca_client *client;
+
+    /* The file descriptors of a device that is gone are always ready. */
+    if (!port->hca->fatal) {
+        port_wait_fabric(port);
+    }
     LIST_FOR_EACH (client, node, &port->clients) {
         client->ops->wait(client);
     }
@@ -606,7 +933,9 @@ hca_wait(struct ipoib_hca *hca)
 {
     struct ipoib_hca_port *port;
 
-    poll_fd_wait(hca->ctx->async_fd, POLLIN);
+    if (!hca->fatal) {
+        poll_fd_wait(hca->ctx->async_fd, POLLIN);
+    }
     LIST_FOR_EACH (port, node, &hca->ports) {
         port_wait(port);
     }

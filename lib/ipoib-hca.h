@@ -28,6 +28,7 @@
 #include <infiniband/verbs.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include "ipoib-events.h"
 #include "ipoib-mad.h"
 #include "ipoib-msgq.h"
 #include "ipoib-path.h"
@@ -54,6 +55,7 @@ struct ipoib_hca {
     struct ovs_list ports OVS_GUARDED;  /* Of struct ipoib_hca_port. */
     struct ipoib_ah_reaper *reaper OVS_GUARDED;
     bool fatal OVS_GUARDED;     /* The device has failed for good. */
+    atomic_bool has_failed;     /* The same, for all to read. */
 
     struct ipoib_waker waker;   /* PMDs wake the control thread. */
     struct latch exit_latch;
@@ -70,12 +72,24 @@ enum {
     IPOIB_PORT_MTU        = 1 << 5,
     IPOIB_PORT_REREGISTER = 1 << 6, /* The SM asks to join again. */
     IPOIB_PORT_FATAL      = 1 << 7, /* 'hca->fatal' was set. */
+    IPOIB_PORT_GRH        = 1 << 8, /* Whether it requires a GRH. */
 };
+
+/* options:sa: how to reach the subnet administrator. */
+enum ipoib_sa_mode {
+    IPOIB_SA_AUTO,              /* As _QP, and as _UMAD where that fails. */
+    IPOIB_SA_QP,                /* By a queue pair of our own. */
+    IPOIB_SA_UMAD,              /* By libibumad. */
+};
+/* "auto", "qp", "umad". */
+const char *ipoib_sa_mode_to_string(enum ipoib_sa_mode);
 
 struct ipoib_hca_port {
     struct ovs_list node;       /* In ipoib_hca 'ports'. */
     struct ipoib_hca *hca;
     uint8_t num;                /* Port number, from 1. */
+    char *label;                /* For the log. */
+    struct ipoib_events events;
     unsigned int n_refs;
 
     struct ibv_port_attr attr;
@@ -88,6 +102,14 @@ struct ipoib_hca_port {
     struct ipoib_mad_transport *transport; /* NULL: could not be made. */
     int transport_error;        /* Why not, errno. */
     long long int next_transport; /* When to try again. */
+    enum ipoib_sa_mode sa_mode;
+    bool use_umad;              /* IPOIB_SA_AUTO has come to that. */
+    unsigned int n_recovered;   /* Of 'transport', as was told. */
+    uint64_t n_answers, n_timeouts; /* Of the SA when it was last heard. */
+    long long int next_reset;
+    bool sa_proven;             /* An answer has come by 'transport'. */
+    long long int next_switch;  /* IPOIB_SA_AUTO: not the other one before. */
+    long long int switch_pause; /* Doubles, ms. */
     long long int next_poll;    /* Of the attributes, if it is not active. */
     struct ipoib_sa *sa;
     struct ovs_list clients;    /* Of struct ipoib_hca_client. */
@@ -113,6 +135,10 @@ struct ipoib_hca_client_ops {
                      uint32_t qpn);
 };
 
+/* True if the device has failed or was removed.  It stays so until all have
+ * unreferenced it; who references the device meanwhile, gets a new HCA. */
+bool ipoib_hca_has_failed(const struct ipoib_hca *);
+
 /* The HCA 'device' (options:device), opened if it is not open yet.  On
  * failure returns a positive errno value and stores a message in '*errp',
  * which the caller frees.  Main thread. */
@@ -131,6 +157,9 @@ void ipoib_hca_port_add_client(struct ipoib_hca_port *,
                                struct ipoib_hca_client *);
 void ipoib_hca_port_remove_client(struct ipoib_hca_port *,
                                   struct ipoib_hca_client *);
+
+/* The way to the SA, of all on the port: who sets it last is heard. */
+void ipoib_hca_port_set_sa_mode(struct ipoib_hca_port *, enum ipoib_sa_mode);
 
 /* Index of 'pkey' in the port's table, full or limited member, or -1. */
 int ipoib_hca_port_find_pkey(const struct ipoib_hca_port *, uint16_t pkey);

@@ -444,41 +444,69 @@ ipoib_hostqps_update(struct ipoib_hostqps *hqs,
     }
 }
 
-void
+bool
+ipoib_hostqps_restart(struct ipoib_hostqps *hqs, uint32_t qpn)
+{
+    struct hostqp *hq = hostqp_find(hqs, qpn);
+    struct ibv_qp *qp = (hq && hq->state == HOSTQP_READY
+                         ? hq->qp : ipoib_hostqps_find(hqs, qpn));
+    int error;
+
+    if (!qp) {
+        return false;
+    }
+    error = ipoib_verbs_ud_restart(hqs->shared->verbs, qp, &hqs->ud);
+    ipoib_ctlq_forget(hqs->ctlq, qpn);
+    for (unsigned int i = 0; i < hqs->n_rxq; i++) {
+        if (hq ? hq->rxq == i : hqs->rxqs[i]->base_qp == qp) {
+            ipoib_rxq_suspect_loss(hqs->rxqs[i]);
+        }
+    }
+    if (error) {
+        static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(1, 5);
+
+        VLOG_WARN_RL(&rl, "cannot start queue pair 0x%06x again (%s)", qpn,
+                     ovs_strerror(error));
+    }
+    return !error;
+}
+
+bool
 ipoib_hostqps_event(struct ipoib_hostqps *hqs, enum ibv_event_type type,
                     uint32_t qpn)
 {
     struct hostqp *hq = hostqp_find(hqs, qpn);
 
-    if (!hq) {
-        return;
-    }
     if (type == IBV_EVENT_QP_LAST_WQE_REACHED) {
-        hq->last_wqe = true;
-    } else if (hq->state == HOSTQP_IN_USE || hq->state == HOSTQP_READY) {
-        static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(1, 5);
-
-        VLOG_WARN_RL(&rl, "queue pair 0x%06x of a host has failed, starting "
-                     "it again", qpn);
-        ipoib_verbs_ud_restart(hqs->shared->verbs, hq->qp, &hqs->ud);
-        ipoib_ctlq_forget(hqs->ctlq, qpn);
-        ipoib_rxq_suspect_loss(hqs->rxqs[hq->rxq]);
+        if (hq) {
+            hq->last_wqe = true;
+        }
+        return false;
     }
+    return type != IBV_EVENT_SQ_DRAINED && ipoib_hostqps_restart(hqs, qpn);
 }
 
-void
+bool
 ipoib_hostqps_resume(struct ipoib_hostqps *hqs, uint32_t qpn)
 {
+    const struct ipoib_verbs *verbs = hqs->shared->verbs;
     struct ibv_qp *qp = ipoib_hostqps_find(hqs, qpn);
+    struct ibv_qp_init_attr init_attr;
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTS,
         .cur_qp_state = IBV_QPS_SQE,
     };
 
-    if (qp && hqs->shared->verbs->modify_qp(qp, &attr, IBV_QP_STATE
-                                                       | IBV_QP_CUR_STATE)) {
-        VLOG_DBG("queue pair 0x%06x was not in SQE", qpn);
+    if (!qp) {
+        return false;
     }
+    if (!verbs->modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_CUR_STATE)) {
+        return true;
+    }
+    memset(&attr, 0, sizeof attr);
+    return (!verbs->query_qp(qp, &attr, IBV_QP_STATE, &init_attr)
+            && attr.qp_state == IBV_QPS_ERR
+            && ipoib_hostqps_restart(hqs, qpn));
 }
 
 static void

@@ -67,9 +67,14 @@ void ipoib_hostqps_clear(struct ipoib_hostqps *);
  * queues, or NULL. */
 struct ibv_qp *ipoib_hostqps_find(const struct ipoib_hostqps *, uint32_t qpn);
 
-/* A send on QP 'qpn' has failed, which took it to SQE: back to RTS. */
-void ipoib_hostqps_resume(struct ipoib_hostqps *, uint32_t qpn);
-void ipoib_hostqps_event(struct ipoib_hostqps *, enum ibv_event_type,
+/* A send on QP 'qpn' has failed, which took it to SQE: back to RTS, from ERR by
+ * way of RESET.  Returns true if it works again. */
+bool ipoib_hostqps_resume(struct ipoib_hostqps *, uint32_t qpn);
+/* Starts 'qpn' again by way of RESET, also a base QP.  True if it is one that
+ * is in use and works again. */
+bool ipoib_hostqps_restart(struct ipoib_hostqps *, uint32_t qpn);
+/* Returns true if an error was reported, and the QP works again. */
+bool ipoib_hostqps_event(struct ipoib_hostqps *, enum ibv_event_type,
                          uint32_t qpn);
 void ipoib_hostqps_run(struct ipoib_hostqps *, long long int now);
 void ipoib_hostqps_wait(struct ipoib_hostqps *);

@@ -31,6 +31,7 @@ COVERAGE_DEFINE(ipoib_mad_tx);
 COVERAGE_DEFINE(ipoib_mad_bad_length);
 COVERAGE_DEFINE(ipoib_mad_error);
 COVERAGE_DEFINE(ipoib_mad_recovery);
+COVERAGE_DEFINE(ipoib_mad_stalled);
 
 /* Buffers.  Each receive starts with room for a GRH. */
 #define MAD_N_RECV 64
@@ -46,6 +47,10 @@ COVERAGE_DEFINE(ipoib_mad_recovery);
 
 /* How long to wait between attempts to bring the queue pair back, ms. */
 #define MAD_RECOVERY_PAUSE 1000
+
+/* Sends are looked at this often, in ms; one that takes twice as long will
+ * never complete. */
+#define MAD_WATCH 1000
 
 /* Address handles: of the SA, the one before, and who sent a Report. */
 #define MAD_N_AHS 4
@@ -74,11 +79,13 @@ struct mad_qp {
     uint8_t free_sends[MAD_N_SEND];
     unsigned int n_free_sends;
     struct mad_ah *send_ahs[MAD_N_SEND];
+    long long int sent[MAD_N_SEND]; /* time_msec(), if in flight. */
     struct mad_ah ahs[MAD_N_AHS];
 
     bool failed;                /* The QP needs to be brought back. */
     bool must_reset;            /* ... with a reset. */
     long long int next_recovery;
+    long long int next_watch;
 };
 
 static const struct ipoib_mad_class mad_qp_class;
@@ -231,13 +238,36 @@ mad_recover(struct mad_qp *m)
                 if (!m->verbs->modify_qp(m->qp, &attr, (IBV_QP_STATE
                                                         | IBV_QP_CUR_STATE))) {
                     COVERAGE_INC(ipoib_mad_recovery);
+                    m->up.n_recovered++;
                     m->failed = false;
                     return;
                 }
             }
         }
     }
-    mad_restart(m);
+    if (!mad_restart(m)) {
+        m->up.n_recovered++;
+    }
+}
+
+/* A send that does not complete, though there was no error: the queue pair
+ * stands still. */
+static void
+mad_watch(struct mad_qp *m)
+{
+    long long int now = time_msec();
+
+    if (now < m->next_watch || m->failed) {
+        return;
+    }
+    m->next_watch = now + MAD_WATCH;
+    for (unsigned int i = 0; i < MAD_N_SEND; i++) {
+        if (m->send_ahs[i] && m->sent[i] + 2 * MAD_WATCH <= now) {
+            COVERAGE_INC(ipoib_mad_stalled);
+            m->failed = m->must_reset = true;
+            return;
+        }
+    }
 }
 
 /* Address handles. */
@@ -341,6 +371,7 @@ mad_qp_send(struct ipoib_mad_transport *transport, const struct ib_sa_mad *mad,
     }
     m->n_free_sends--;
     m->send_ahs[slot] = ah;
+    m->sent[slot] = time_msec();
     ah->n_sends++;
     COVERAGE_INC(ipoib_mad_tx);
     return 0;
@@ -432,7 +463,20 @@ mad_qp_run(struct ipoib_mad_transport *transport)
             mad_complete(m, &wcs[i]);
         }
     }
+    mad_watch(m);
     mad_recover(m);
+}
+
+static void
+mad_qp_reset(struct ipoib_mad_transport *transport)
+{
+    struct mad_qp *m = mad_qp_cast(transport);
+
+    COVERAGE_INC(ipoib_mad_stalled);
+    if (!m->failed) {
+        m->failed = m->must_reset = true;
+        mad_recover(m);
+    }
 }
 
 static void
@@ -443,6 +487,8 @@ mad_qp_wait(struct ipoib_mad_transport *transport)
     poll_fd_wait(m->channel->fd, POLLIN);
     if (m->failed) {
         poll_timer_wait_until(m->next_recovery);
+    } else if (m->n_free_sends < MAD_N_SEND) {
+        poll_timer_wait_until(m->next_watch);
     }
 }
 
@@ -495,6 +541,7 @@ static const struct ipoib_mad_class mad_qp_class = {
     .destroy = mad_qp_destroy,
     .send = mad_qp_send,
     .update = mad_qp_update,
+    .reset = mad_qp_reset,
     .run = mad_qp_run,
     .wait = mad_qp_wait,
 };
@@ -535,6 +582,7 @@ mad_qp_open(struct mad_qp *m)
         return errno;
     }
 
+    m->up.qpn = m->qp->qp_num;
     m->pkey_index = mad_find_pkey(m);
     params = mad_ud_params(m);
     error = ipoib_verbs_ud_start(m->verbs, m->qp, &params);

@@ -39,9 +39,11 @@ struct ipoib_mad_transport;
 /* A MAD of class SubnAdm that arrived, with the SLID that it came from. */
 typedef void ipoib_mad_recv_cb(void *aux, const struct ib_sa_mad *,
                                uint16_t slid);
+/* A request of ours that nobody answered or took, as the kernel says. */
+typedef void ipoib_mad_undelivered_cb(void *aux, const struct ib_sa_mad *);
 
 struct ipoib_mad_class {
-    const char *name;           /* "qp". */
+    const char *name;           /* "qp" or "umad". */
     void (*destroy)(struct ipoib_mad_transport *);
     /* Sends 'mad'; 0 or a positive errno value: EAGAIN if all send slots are
      * in use. */
@@ -49,6 +51,8 @@ struct ipoib_mad_class {
                 const struct ipoib_mad_dest *);
     /* The P_Key table, the port's state or the like changed. */
     int (*update)(struct ipoib_mad_transport *);
+    /* Nothing is answered: starts anew.  May be NULL. */
+    void (*reset)(struct ipoib_mad_transport *);
     void (*run)(struct ipoib_mad_transport *);   /* Calls the callback. */
     void (*wait)(struct ipoib_mad_transport *);  /* For poll_block(). */
 };
@@ -56,7 +60,11 @@ struct ipoib_mad_class {
 struct ipoib_mad_transport {
     const struct ipoib_mad_class *class;
     ipoib_mad_recv_cb *recv;
+    ipoib_mad_undelivered_cb *undelivered; /* May be NULL. */
     void *aux;
+    int broken;                 /* errno: of no use any more.  Set by run(). */
+    unsigned int n_recovered;   /* Times that it failed and works again. */
+    uint32_t qpn;               /* Queue pair, for the log, or 0. */
 };
 
 /* A transport over a UD QP on 'port' of 'ctx', with P_Key index of 0xffff or
@@ -66,5 +74,11 @@ struct ipoib_mad_transport *
 ipoib_mad_qp_create(const struct ipoib_verbs *, struct ibv_context *ctx,
                     struct ibv_pd *pd, uint8_t port, ipoib_mad_recv_cb *,
                     void *aux);
+
+/* A transport over libibumad, by the kernel's queue pair 1 of 'port' of the
+ * device of that name.  Returns NULL with errno set (EACCES: only root may). */
+struct ipoib_mad_transport *
+ipoib_mad_umad_create(const char *device, uint8_t port, ipoib_mad_recv_cb *,
+                      void *aux);
 
 #endif /* ipoib-mad.h */

@@ -65,6 +65,7 @@ struct ipoib_mcast {
 
     struct ipoib_mcast_params params;
     bool have_params;
+    struct ipoib_mcast_policy policy;
 
     struct hmap groups;
     struct ipoib_mcast_group *broadcast; /* NULL: no parameters yet. */
@@ -278,6 +279,7 @@ ipoib_mcast_create(const struct ipoib_verbs *verbs, struct ibv_pd *pd,
     ovs_list_init(&mcast->todo);
     ovs_list_init(&mcast->free_slots);
     mcast->next_scan = LLONG_MAX;
+    mcast->policy.leave = true;
     mcast->table = ipoib_table_create(64);
     mcast->basis = random_uint32();
     for (size_t i = 0; i < MCAST_N_CHUNKS; i++) {
@@ -468,7 +470,8 @@ mcast_leave(struct ipoib_mcast_group *group)
 
     mcast_detach(group);
     mcast_set_ah(group, NULL);
-    if (!group->join_state || !mcast->params.active) {
+    if (!group->join_state || !mcast->params.active
+        || !mcast->policy.leave) {
         /* The SA forgets the members of a port that is down by itself. */
         mcast_group_remove(group);
         return;
@@ -509,25 +512,11 @@ mcast_leave_answer(void *group_, int error, uint16_t status,
     mcast_enqueue(group);
 }
 
-/* Why the last try to join 'group' failed, for people. */
-static const char *
-mcast_failure(const struct ipoib_mcast_group *group)
-{
-    switch (group->last_error) {
-    case 0: return ib_sa_status_to_string(group->last_status);
-    case ETIMEDOUT: return "no answer from the subnet administrator";
-    case EMSGSIZE: return "its MTU is larger than the port's";
-    case EBADR: return "its Q_Key is not the broadcast group's";
-    case EPROTO: return "the answer makes no sense";
-    default: return ovs_strerror(group->last_error);
-    }
-}
-
 static void
 mcast_log_failure(const struct ipoib_mcast_group *group)
 {
     struct ds ds = DS_EMPTY_INITIALIZER;
-    const char *reason = mcast_failure(group);
+    const char *reason = ipoib_mcast_failure(group);
 
     if (mcast_is_broadcast(group) && group->backoff >= 4) {
         /* Not the first time, so that it is no SM that just starts. */
@@ -536,10 +525,8 @@ mcast_log_failure(const struct ipoib_mcast_group *group)
         VLOG_WARN_RL(&rl, "cannot join broadcast group %s: %s",
                      mcast_format(group, &ds), reason);
     } else {
-        static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(10, 20);
-
-        VLOG_INFO_RL(&rl, "failed to join group %s: %s",
-                     mcast_format(group, &ds), reason);
+        VLOG_DBG("failed to join group %s: %s", mcast_format(group, &ds),
+                 reason);
     }
     ds_destroy(&ds);
 }
@@ -688,6 +675,18 @@ mcast_mark_again(struct ipoib_mcast_group *group)
     mcast_enqueue(group);
 }
 
+/* When 'group', which is joined, is to be joined again in case that somebody
+ * else has left it.  Each has a time of its own, so that they don't all come
+ * at once. */
+static long long int
+mcast_refresh_due(const struct ipoib_mcast_group *group)
+{
+    return (group->mcast->policy.refresh
+            ? group->joined + IPOIB_MCAST_REFRESH
+              - group->node.hash % (IPOIB_MCAST_REFRESH / 4)
+            : LLONG_MAX);
+}
+
 /* 'group' was joined, and 'rec' is what the SA has of it. */
 static void
 mcast_joined(struct ipoib_mcast_group *group,
@@ -713,6 +712,7 @@ mcast_joined(struct ipoib_mcast_group *group,
         mcast_log_join(group);
     }
 
+    mcast_schedule(mcast, mcast_refresh_due(group));
     mcast_enqueue(group);
     if (mcast_is_broadcast(group)) {
         /* The others wait for this, and are like it. */
@@ -857,6 +857,14 @@ mcast_scan(struct ipoib_mcast_group *group, long long int now)
             mcast_schedule(mcast, due);
         }
     }
+    if (group->state == IPOIB_MCAST_JOINED && !group->again) {
+        group->again = now >= mcast_refresh_due(group);
+        if (group->again) {
+            mcast_enqueue(group);
+        } else {
+            mcast_schedule(mcast, mcast_refresh_due(group));
+        }
+    }
     if (group->next_try) {
         if (now >= group->next_try) {
             mcast_enqueue(group);
@@ -982,6 +990,14 @@ ipoib_mcast_broadcast(const struct ipoib_mcast *mcast)
 /* Parameters and events. */
 
 void
+ipoib_mcast_set_policy(struct ipoib_mcast *mcast,
+                       const struct ipoib_mcast_policy *policy)
+{
+    mcast->policy = *policy;
+    mcast_schedule(mcast, 0);
+}
+
+void
 ipoib_mcast_rejoin_all(struct ipoib_mcast *mcast)
 {
     struct ipoib_mcast_group *group;
@@ -1031,7 +1047,7 @@ mcast_rekey(struct ipoib_mcast_group *group, uint16_t pkey)
 {
     struct ipoib_mcast *mcast = group->mcast;
 
-    if (group->join_state && mcast->params.active
+    if (group->join_state && mcast->params.active && mcast->policy.leave
         && !mcast_is_broadcast(group)) {
         struct ib_mcmember_record rec;
 
@@ -1113,7 +1129,7 @@ void
 ipoib_mcast_leave_all(struct ipoib_mcast *mcast)
 {
     struct ipoib_mcast_group *group;
-    bool send = mcast->params.active;
+    bool send = mcast->params.active && mcast->policy.leave;
 
     HMAP_FOR_EACH (group, node, &mcast->groups) {
         if (group->request && group->state != IPOIB_MCAST_LEAVING) {
@@ -1127,7 +1143,9 @@ ipoib_mcast_leave_all(struct ipoib_mcast *mcast)
     mcast->params.active = false;
 
     HMAP_FOR_EACH (group, node, &mcast->groups) {
-        if (send && group->join_state && !mcast_is_broadcast(group)) {
+        if (send && group->join_state
+            && (!mcast_is_broadcast(group)
+                || mcast->policy.leave_broadcast)) {
             struct ib_mcmember_record rec;
 
             mcast_leave_record(group, &rec);
@@ -1162,17 +1180,5 @@ ipoib_mcast_for_each(const struct ipoib_mcast *mcast,
 
     HMAP_FOR_EACH (group, node, &mcast->groups) {
         cb(group, aux);
-    }
-}
-
-const char *
-ipoib_mcast_state_to_string(enum ipoib_mcast_state state)
-{
-    switch (state) {
-    case IPOIB_MCAST_IDLE: return "idle";
-    case IPOIB_MCAST_JOINING: return "joining";
-    case IPOIB_MCAST_JOINED: return "joined";
-    case IPOIB_MCAST_LEAVING: return "leaving";
-    default: OVS_NOT_REACHED();
     }
 }

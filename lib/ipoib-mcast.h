@@ -75,6 +75,7 @@ struct ipoib_mcast_group {
     bool attached;              /* The base QP is attached. */
     uint16_t last_status;       /* SA's refusal, 0: none. */
     int last_error;
+    unsigned int backoff;       /* Failures: 1, 2, 4 ... seconds to wait. */
     long long int joined;       /* time_msec(). */
 
     /* For the owner: packets that wait for the join. */
@@ -86,7 +87,6 @@ struct ipoib_mcast_group {
     struct ovs_list todo;       /* In ipoib_mcast's 'todo', or empty. */
     struct ipoib_sa_request *request;
     long long int next_try;
-    unsigned int backoff;       /* Seconds. */
     bool again;                 /* To be joined again. */
     bool known;                 /* Was joined: 'mtu' to 'qkey' are set. */
     bool create;                /* Broadcast group: join with all of them. */
@@ -149,6 +149,17 @@ struct ipoib_mcast_group *ipoib_mcast_find(const struct ipoib_mcast *,
 /* The broadcast group, joined, or NULL. */
 struct ipoib_mcast_group *ipoib_mcast_broadcast(const struct ipoib_mcast *);
 
+/* What the SA is told. */
+struct ipoib_mcast_policy {
+    bool leave;                 /* Groups are left (the default). */
+    bool leave_broadcast;       /* The broadcast group as well, at the end. */
+    bool refresh;               /* Groups are joined again every
+                                 * IPOIB_MCAST_REFRESH ms or a bit sooner. */
+};
+#define IPOIB_MCAST_REFRESH 60000
+void ipoib_mcast_set_policy(struct ipoib_mcast *,
+                            const struct ipoib_mcast_policy *);
+
 /* Join everything again, at once (reregister, SM change, LID change ...);
  * data keeps flowing on the old AHs meanwhile. */
 void ipoib_mcast_rejoin_all(struct ipoib_mcast *);
@@ -168,6 +179,8 @@ void ipoib_mcast_for_each(const struct ipoib_mcast *,
                           void (*cb)(const struct ipoib_mcast_group *,
                                      void *aux), void *aux);
 const char *ipoib_mcast_state_to_string(enum ipoib_mcast_state);
+/* Why the last try to join the group failed, for people, or NULL. */
+const char *ipoib_mcast_failure(const struct ipoib_mcast_group *);
 
 /* Readers: IPOIB_SLOT_NONE if there is no such group. */
 uint32_t ipoib_mcast_lookup(const struct ipoib_mcast *, const struct ib_gid *);

@@ -39,6 +39,8 @@ enum ipoib_msg_type {
                                  * thread hands it on. */
     IPOIB_MSG_RX_HINT,          /* No packet: a sender that nobody knows, with
                                  * source IP 'src', wrote to 'dqpn'. */
+    IPOIB_MSG_RX_MOVED,         /* No packet: the neighbour 'slot' was not
+                                 * known by 'slid' and its QPN. */
     /* To be sent.  The packet begins with the Ethernet header. */
     IPOIB_MSG_TX_ARP,           /* ARP or RARP. */
     IPOIB_MSG_TX_ND,

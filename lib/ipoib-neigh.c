@@ -739,6 +739,15 @@ ipoib_neigh_learn(struct ipoib_neigh_table *t, const struct ipoib_addr *addr,
 }
 
 void
+ipoib_neigh_set_lid(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
+                    uint16_t lid)
+{
+    if (lid && lid != neigh->lid) {
+        set_lid(t, neigh, lid);
+    }
+}
+
+void
 ipoib_neigh_set_ah(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
                    struct ibv_ah *ah, uint16_t mtu)
 {

@@ -177,6 +177,10 @@ size_t ipoib_neigh_flush(struct ipoib_neigh_table *); /* How many went. */
 void ipoib_neigh_set_ah(struct ipoib_neigh_table *, struct ipoib_neigh *,
                         struct ibv_ah *ah, uint16_t mtu);
 
+/* 'neigh' is known by 'lid' (base LID, not 0) from now on. */
+void ipoib_neigh_set_lid(struct ipoib_neigh_table *, struct ipoib_neigh *,
+                         uint16_t lid);
+
 /* Ages at most 'budget' neighbours, going round the table from call to call:
  * removes those that neither sent nor were sent anything for 'idle' ms.
  * Returns the number removed.  Ends aliases as well. */

@@ -46,10 +46,20 @@ int ipoib_partition_group_detach(void *part, const struct ib_gid *mgid,
 /* Applies the Q_Key 'qkey' to all QPs, or all of 'ud', in place. */
 void ipoib_partition_set_qkey(struct ipoib_partition *, uint32_t qkey);
 void ipoib_partition_restart_qps(struct ipoib_partition *);
-/* Restarts the base QP 'qpn', if it is one, which has failed. */
-void ipoib_partition_restart_base_qp(struct ipoib_partition *, uint32_t qpn);
 /* Restarts transmit queues that have failed or were stopped. */
 void ipoib_partition_run_txqs(struct ipoib_partition *);
 void ipoib_partition_wait_txqs(const struct ipoib_partition *);
+/* True if one of them can be restarted now. */
+bool ipoib_partition_txqs_pending(const struct ipoib_partition *);
+
+/* ipoib-partition-watch.c: queues that fail, or stand still. */
+/* The device reports an error of 'qpn', of whatever partition. */
+void ipoib_partition_qp_event(struct ipoib_partition *, enum ibv_event_type,
+                              uint32_t qpn);
+/* 'qpn' had failed, and works again: counts and tells that. */
+void ipoib_partition_recovered(struct ipoib_partition *, uint32_t qpn,
+                               const char *why);
+/* Looks for queues that stand still; about once a second. */
+void ipoib_partition_watch(struct ipoib_partition *, long long int now);
 
 #endif /* ipoib-partition-private.h */

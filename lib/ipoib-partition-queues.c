@@ -18,9 +18,13 @@
 #include <errno.h>
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
+#include "timeval.h"
 #include "util.h"
 
 VLOG_DEFINE_THIS_MODULE(ipoib_partition_queues);
+
+/* Until a transmit queue that could not be restarted is tried again, ms. */
+#define RESTART_PAUSE 100
 
 static void
 partition_destroy_txqs(struct ipoib_partition *part, unsigned int keep)
@@ -235,37 +239,70 @@ txq_state(const struct ipoib_txq *txq)
     return state;
 }
 
+/* True if 'txq' stands still and can be restarted. */
+static bool
+txq_is_ready(struct ipoib_txq *txq)
+{
+    uint32_t state = txq_state(txq);
+
+    return (state != IPOIB_TXQ_RUNNING && state != IPOIB_TXQ_RESTARTED
+            && time_msec() >= txq->watch.next_restart
+            && ipoib_txq_is_still(txq));
+}
+
+static void
+txq_restart(struct ipoib_partition *part, struct ipoib_txq *txq)
+{
+    bool failed = txq->watch.failed || txq_state(txq) == IPOIB_TXQ_ERROR;
+    int error = ipoib_txq_restart(txq, &part->ud);
+
+    if (error) {
+        static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(1, 5);
+
+        VLOG_WARN_RL(&rl, "%s: cannot restart transmit queue %u (%s)",
+                     part->name, txq->id, ovs_strerror(error));
+        txq->watch.next_restart = time_msec() + RESTART_PAUSE;
+        txq->watch.failed = failed;
+        return;
+    }
+    txq->watch.next_restart = 0;
+    txq->watch.failed = false;
+    if (failed) {
+        ipoib_partition_recovered(part, txq->qp->qp_num,
+                                  "a transmit queue failed");
+    }
+}
+
 /* Restarts transmit queues that stand still. */
 void
 ipoib_partition_run_txqs(struct ipoib_partition *part)
 {
     for (unsigned int i = 0; i < part->n_txq; i++) {
-        struct ipoib_txq *txq = part->txqs[i];
-        uint32_t state = txq_state(txq);
-        int error;
-
-        if (state == IPOIB_TXQ_RUNNING || state == IPOIB_TXQ_RESTARTED
-            || !ipoib_txq_is_still(txq)) {
-            continue;
-        }
-        error = ipoib_txq_restart(txq, &part->ud);
-        if (error) {
-            static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(1, 5);
-
-            VLOG_WARN_RL(&rl, "%s: cannot restart transmit queue %u (%s)",
-                         part->name, i, ovs_strerror(error));
+        if (txq_is_ready(part->txqs[i])) {
+            txq_restart(part, part->txqs[i]);
         }
     }
 }
 
+bool
+ipoib_partition_txqs_pending(const struct ipoib_partition *part)
+{
+    for (unsigned int i = 0; i < part->n_txq; i++) {
+        if (txq_is_ready(part->txqs[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Who takes a queue to another state wakes the control thread; only what could
+ * not be restarted has a timer. */
 void
 ipoib_partition_wait_txqs(const struct ipoib_partition *part)
 {
     for (unsigned int i = 0; i < part->n_txq; i++) {
-        uint32_t state = txq_state(part->txqs[i]);
-
-        if (state != IPOIB_TXQ_RUNNING && state != IPOIB_TXQ_RESTARTED) {
-            poll_timer_wait(10);
+        if (part->txqs[i]->watch.next_restart) {
+            poll_timer_wait_until(part->txqs[i]->watch.next_restart);
         }
     }
 }
@@ -310,24 +347,6 @@ ipoib_partition_restart_qps(struct ipoib_partition *part)
         ipoib_txq_stop(part->txqs[i]);
     }
     ipoib_hostqps_update(part->hostqps, &part->ud, true);
-}
-
-void
-ipoib_partition_restart_base_qp(struct ipoib_partition *part, uint32_t qpn)
-{
-    for (unsigned int i = 0; i < part->n_rxq; i++) {
-        struct ibv_qp *qp = part->rxqs[i]->base_qp;
-
-        if (qp->qp_num == qpn) {
-            static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(1, 5);
-
-            VLOG_WARN_RL(&rl, "%s: the base queue pair of receive queue %u "
-                         "has failed, starting it again", part->name, i);
-            ipoib_verbs_ud_restart(part->hca->verbs, qp, &part->ud);
-            ipoib_ctlq_forget(part->ctlq, qpn);
-            ipoib_rxq_suspect_loss(part->rxqs[i]);
-        }
-    }
 }
 
 void

@@ -94,12 +94,12 @@ ctlq_error(void *part_, uint32_t qpn, enum ibv_wc_status status)
     static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(1, 5);
 
     ipoib_count(&part->tx_stats.drop_error, 1);
-    if (status == IBV_WC_WR_FLUSH_ERR) {
-        return;
+    if (ipoib_hostqps_resume(part->hostqps, qpn)) {
+        ipoib_partition_recovered(part, qpn, "a send failed");
+    } else if (status != IBV_WC_WR_FLUSH_ERR) {
+        VLOG_INFO_RL(&rl, "%s: a packet from queue pair 0x%06x was not sent "
+                     "(completion status %d)", part->name, qpn, status);
     }
-    ipoib_hostqps_resume(part->hostqps, qpn);
-    VLOG_INFO_RL(&rl, "%s: a packet from queue pair 0x%06x was not sent "
-                 "(completion status %d)", part->name, qpn, status);
 }
 
 /* Sends 'packet' (taken) from QP 'sqpn'. */
@@ -296,6 +296,12 @@ ipoib_partition_suspect_path(struct ipoib_partition *part,
     struct neigh_link *link = neigh->path;
     uint32_t mask;
 
+    if (link && !ib_gid_equals(&link->path->dgid, &neigh->addr.gid)) {
+        /* The GID's prefix has changed. */
+        neigh_unlink(part, neigh);
+        neigh_link(part, neigh);
+        return;
+    }
     atomic_read_relaxed(&part->shared.lid_mask, &mask);
     if (link && link->path->ah && lid && (link->path->dlid & mask) != lid) {
         ipoib_path_suspect(link->path);
@@ -326,14 +332,21 @@ ipoib_partition_path_changed(void *part_, struct ipoib_path *path)
     struct ipoib_partition *part = part_;
     struct path_users *users = path->aux;
     struct neigh_link *link;
+    uint32_t lid_mask;
 
     if (!users) {
         return;
     }
+    atomic_read_relaxed(&part->shared.lid_mask, &lid_mask);
     LIST_FOR_EACH (link, node, &users->links) {
         struct ipoib_neigh *neigh = link->neigh;
 
         neigh_publish(part, link);
+        if (path->ah) {
+            /* It is known by its LID, which the SA has confirmed. */
+            ipoib_neigh_set_lid(part->shared.neighs, neigh,
+                                path->dlid & lid_mask);
+        }
         if (path->ah) {
             wait_list_send(part, &neigh->wait, &neigh->n_wait, path->ah,
                            ipoib_addr_qpn(&neigh->addr));

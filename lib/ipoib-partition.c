@@ -16,7 +16,9 @@
 #include "ipoib-partition-private.h"
 
 #include <errno.h>
+#include "dp-packet.h"
 #include "ipoib-control.h"
+#include "openvswitch/dynamic-string.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
 #include "timeval.h"
@@ -107,6 +109,7 @@ group_is_broadcast(const struct ipoib_partition *part,
 }
 
 static void partition_set_path_params(struct ipoib_partition *);
+static void partition_set_policy(struct ipoib_partition *);
 
 /* Recomputes whether the partition is up, and its MTU; tells if that
  * changed. */
@@ -133,21 +136,65 @@ partition_update_state(struct ipoib_partition *part)
         ipoib_partition_republish_paths(part);
     }
     atomic_store_relaxed(&part->shared.up, up);
-    if (up != was_up) {
-        if (up) {
-            part->n_queries = N_QUERIES;
-            part->next_query = time_msec() + QUERY_DELAY;
-            VLOG_INFO("%s: up, P_Key 0x%04x, LID %u, MTU %u", part->name,
-                      part->pkey, part->port->attr.lid, mtu);
-        }
+    if (up && !was_up) {
+        part->n_queries = N_QUERIES;
+        part->next_query = time_msec() + QUERY_DELAY;
+        ipoib_event_add(&part->events, part->name, IPOIB_EVENT_UP,
+                        "up, P_Key 0x%04x, LID %u, MTU %u", part->pkey,
+                        part->port->attr.lid, mtu);
+    } else if (reason != part->reason && !up) {
+        ipoib_event_add(&part->events, part->name, IPOIB_EVENT_DOWN,
+                        "down: %s", reason);
     }
-    if (reason && reason != part->reason) {
-        VLOG_INFO("%s: down: %s", part->name, reason);
-    }
-    if (reason != part->reason || mtu != old_mtu) {
+    if (up != was_up || mtu != old_mtu || reason != part->reason) {
         part->reason = reason;
         partition_tell(part);
     }
+}
+
+/* Adds the first of a row of failures to join 'group' to the events.  An SA
+ * that does not answer at all is told of the broadcast group only. */
+static void
+group_log_failure(struct ipoib_partition *part,
+                  const struct ipoib_mcast_group *group)
+{
+    const char *reason = ipoib_mcast_failure(group);
+    struct ds s = DS_EMPTY_INITIALIZER;
+
+    if (!reason || group->backoff != 1 || group->state == IPOIB_MCAST_LEAVING
+        || (group->last_error == ETIMEDOUT
+            && !group_is_broadcast(part, group))) {
+        return;
+    }
+    ib_gid_format(&group->mgid, &s);
+    ipoib_event_add(&part->events, part->name, IPOIB_EVENT_GROUP,
+                    "failed to join group %s: %s", ds_cstr(&s), reason);
+    ds_destroy(&s);
+    partition_tell(part);       /* The status says how many. */
+}
+
+/* Notes the MLID and Q_Key of the broadcast group 'bcast', which was joined,
+ * and tells if they changed. */
+static void
+partition_set_group_params(struct ipoib_partition *part,
+                           const struct ipoib_mcast_group *bcast)
+{
+    struct ds s = DS_EMPTY_INITIALIZER;
+
+    ib_gid_format(&bcast->mgid, &s);
+    if (part->group_mlid && bcast->mlid != part->group_mlid) {
+        ipoib_event_add(&part->events, part->name, IPOIB_EVENT_GROUP,
+                        "group %s has MLID 0x%04x (was 0x%04x)", ds_cstr(&s),
+                        bcast->mlid, part->group_mlid);
+    }
+    if (part->group_mlid && bcast->qkey != part->ud.qkey) {
+        ipoib_event_add(&part->events, part->name, IPOIB_EVENT_GROUP,
+                        "group %s has Q_Key 0x%08x (was 0x%08x)", ds_cstr(&s),
+                        bcast->qkey, part->ud.qkey);
+    }
+    ds_destroy(&s);
+    part->group_mlid = bcast->mlid;
+    ipoib_partition_set_qkey(part, bcast->qkey);
 }
 
 static void
@@ -155,9 +202,10 @@ group_changed(void *part_, struct ipoib_mcast_group *group)
 {
     struct ipoib_partition *part = part_;
 
+    group_log_failure(part, group);
     if (group_is_broadcast(part, group)) {
         if (group->state == IPOIB_MCAST_JOINED) {
-            ipoib_partition_set_qkey(part, group->qkey);
+            partition_set_group_params(part, group);
             partition_set_path_params(part);
         }
         partition_update_state(part);
@@ -327,17 +375,12 @@ partition_set_mcast_params(struct ipoib_partition *part)
 static void
 partition_find_pkey(struct ipoib_partition *part)
 {
-    int old = part->pkey_index;
     int index = ipoib_hca_port_find_pkey(part->port, part->pkey);
 
     part->pkey_index = index;
     if (index >= 0 && index != part->ud.pkey_index) {
         part->ud.pkey_index = index;
         ipoib_partition_restart_qps(part);
-    }
-    if (old >= 0 && index < 0) {
-        VLOG_WARN("%s: P_Key 0x%04x is no longer in the table of the port",
-                  part->name, part->pkey);
     }
 }
 
@@ -382,17 +425,13 @@ static void
 partition_qp_event(struct ipoib_hca_client *client, enum ibv_event_type type,
                    uint32_t qpn)
 {
-    struct ipoib_partition *part = partition_of_client(client);
-
-    ipoib_hostqps_event(part->hostqps, type, qpn);
-    if (type != IBV_EVENT_QP_LAST_WQE_REACHED) {
-        ipoib_partition_restart_base_qp(part, qpn);
-    }
+    ipoib_partition_qp_event(partition_of_client(client), type, qpn);
 }
 
 void
 ipoib_partition_update(struct ipoib_partition *part)
 {
+    partition_set_policy(part);
     partition_set_mcast_params(part);
     partition_update_state(part);
     ipoib_hca_kick(part->hca);
@@ -411,7 +450,11 @@ partition_run_ring(struct ipoib_partition *part, struct ipoib_msgq *ring,
         if (!ipoib_msgq_pop(ring, &msg)) {
             return false;
         }
-        ipoib_control_message(part, &msg, now);
+        if (ipoib_hca_has_failed(part->hca)) {
+            dp_packet_delete(msg.packet);
+        } else {
+            ipoib_control_message(part, &msg, now);
+        }
     }
     return true;
 }
@@ -438,6 +481,7 @@ partition_run_aging(struct ipoib_partition *part, long long int now)
         ipoib_neigh_age(part->shared.neighs, now, IPOIB_NEIGH_IDLE,
                         AGE_BUDGET);
         ipoib_host_age(part->shared.hosts, now, IPOIB_HOST_IDLE, AGE_BUDGET);
+        ipoib_partition_watch(part, now);
     }
 }
 
@@ -464,6 +508,10 @@ partition_run(struct ipoib_hca_client *client, long long int now)
     struct ipoib_partition *part = partition_of_client(client);
     bool more;
 
+    if (ipoib_hca_has_failed(part->hca)) {
+        /* Nothing but to wait for the end. */
+        return partition_run_rings(part, now);
+    }
     ipoib_partition_run_sends(part);
     ipoib_partition_run_txqs(part);
     more = partition_run_rings(part, now);
@@ -482,6 +530,9 @@ partition_wait(struct ipoib_hca_client *client)
 {
     struct ipoib_partition *part = partition_of_client(client);
 
+    if (ipoib_hca_has_failed(part->hca)) {
+        return;
+    }
     ipoib_partition_wait_txqs(part);
     ipoib_snoop_wait(part->snoop);
     ipoib_mcast_wait(part->shared.mcast);
@@ -511,7 +562,7 @@ partition_pending(struct ipoib_hca_client *client)
             return true;
         }
     }
-    return false;
+    return ipoib_partition_txqs_pending(part);
 }
 
 static const struct ipoib_hca_client_ops client_ops = {
@@ -598,6 +649,7 @@ ipoib_partition_create(struct ipoib_hca_port *port, uint16_t pkey,
         .pkey_index = MAX(part->pkey_index, 0),
     };
     part->group_mtu = IPOIB_MTU_DEFAULT;
+    ipoib_events_init(&part->events);
     ovs_list_init(&part->announce);
     token_bucket_init(&part->probes, PROBE_RATE, PROBE_RATE);
     part->ctlq = ipoib_ctlq_create(hca->verbs, hca->ctx, hca->pd, CTLQ_SLOTS,
@@ -649,6 +701,7 @@ ipoib_partition_destroy(struct ipoib_partition *part)
     LIST_FOR_EACH_POP (a, node, &part->announce) {
         free(a);
     }
+    ipoib_events_destroy(&part->events);
     free(part->name);
     free(part);
 }
@@ -669,8 +722,7 @@ ipoib_partition_is_up(const struct ipoib_partition *part, const char **reason)
     } else if (part->pkey_index < 0) {
         *reason = "the P_Key is not in the table of the HCA port";
     } else if (!port->transport) {
-        *reason
-            = "there is no queue pair to ask the subnet administrator with";
+        *reason = "there is no way to ask the subnet administrator";
     } else if (!port->attr.sm_lid) {
         *reason = "the subnet has no subnet manager";
     } else if (!part->n_rxq) {
@@ -679,6 +731,67 @@ ipoib_partition_is_up(const struct ipoib_partition *part, const char **reason)
         *reason = "the broadcast group is not joined";
     }
     return !*reason;
+}
+
+/* Tells the groups what options:ib-leave and the kernel's devices make of
+ * leaving. */
+static void
+partition_set_policy(struct ipoib_partition *part)
+{
+    enum ipoib_leave leave = part->config.leave;
+    bool shared = part->kernel.name[0] != '\0';
+    struct ipoib_mcast_policy policy = {
+        .leave = leave == IPOIB_LEAVE_ALWAYS
+                 || (leave == IPOIB_LEAVE_AUTO && !shared),
+        .leave_broadcast = leave == IPOIB_LEAVE_ALWAYS,
+        .refresh = shared,
+    };
+
+    ipoib_mcast_set_policy(part->shared.mcast, &policy);
+}
+
+void
+ipoib_partition_set_kernel(struct ipoib_partition *part,
+                           const struct ipoib_kernel_netdev *netdev)
+{
+    struct ipoib_kernel_netdev old = part->kernel;
+
+    if (netdev->hash == old.hash) {
+        return;
+    }
+    part->kernel = *netdev;
+    partition_set_policy(part);
+    if (netdev->name[0]) {
+        ipoib_event_add(&part->events, part->name, IPOIB_EVENT_GROUP,
+                        "the kernel's %s is in the same partition: groups are "
+                        "joined again every minute", netdev->name);
+    } else if (old.name[0]) {
+        ipoib_event_add(&part->events, part->name, IPOIB_EVENT_GROUP,
+                        "the kernel's %s is no longer in the same partition",
+                        old.name);
+    }
+    if (part->port->attr.state == IBV_PORT_ACTIVE) {
+        /* It may just have left what we had joined. */
+        ipoib_mcast_rejoin_all(part->shared.mcast);
+        ipoib_hca_kick(part->hca);
+    }
+}
+
+static void
+count_refused(const struct ipoib_mcast_group *group, void *n_)
+{
+    size_t *n = n_;
+
+    *n += group->backoff && ipoib_mcast_failure(group);
+}
+
+size_t
+ipoib_partition_n_refused(const struct ipoib_partition *part)
+{
+    size_t n = 0;
+
+    ipoib_mcast_for_each(part->shared.mcast, count_refused, &n);
+    return n;
 }
 
 void

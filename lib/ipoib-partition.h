@@ -26,6 +26,7 @@
 #include <stdint.h>
 #include "ipoib-hca.h"
 #include "ipoib-hostqp.h"
+#include "ipoib-kernel.h"
 #include "ipoib-mcast.h"
 #include "ipoib-path.h"
 #include "ipoib-ring.h"
@@ -44,10 +45,19 @@
 #define IPOIB_MAX_HOSTS 65536
 #define IPOIB_MTU_DEFAULT 2044  /* Until the broadcast group tells. */
 
+/* options:ib-leave: whether the SA is told that groups are left. */
+enum ipoib_leave {
+    IPOIB_LEAVE_AUTO,           /* Unless the kernel has the partition, too. */
+    IPOIB_LEAVE_ALWAYS,         /* Also of the broadcast group. */
+    IPOIB_LEAVE_NEVER,
+};
+
 struct ipoib_partition_config {
     unsigned int n_rxq, n_txq, n_rxq_desc, n_txq_desc;
     size_t max_host_qps, max_neighbours;
     bool proxy_reply;           /* options:proxy=reply. */
+    enum ipoib_sa_mode sa;      /* options:sa. */
+    enum ipoib_leave leave;     /* options:ib-leave. */
 };
 
 struct ipoib_partition_ops {
@@ -86,6 +96,8 @@ struct ipoib_partition {
 
     const char *reason;         /* Why it is down, NULL if it is up. */
     int group_mtu;              /* Largest IP packet that the group takes. */
+    uint16_t group_mlid;        /* Of the broadcast group, 0 before it was
+                                 * joined. */
     int mtu_limit;              /* 0, or what the user wants at most. */
     long long int next_age;     /* Next slice of aging. */
     struct ovs_list announce;   /* Of struct ipoib_announcement. */
@@ -95,6 +107,12 @@ struct ipoib_partition {
     long long int next_query;
     bool remember;              /* Hosts or neighbours have changed. */
     bool removing;              /* Being destroyed: tell nobody. */
+    struct ipoib_events events;
+    struct {                    /* ipoib-partition-watch.c. */
+        uint64_t n_recovered;   /* Queues that failed and work again; of them, */
+        uint64_t n_stalled;     /* those without an error. */
+    } watch;
+    struct ipoib_kernel_netdev kernel; /* That has the same partition. */
 };
 
 /* Makes the partition 'pkey' (bit 15 is ignored) of 'port'; the queues come
@@ -110,6 +128,13 @@ void ipoib_partition_destroy(struct ipoib_partition *);
  * or errno, and then there are no queues. */
 int ipoib_partition_configure(struct ipoib_partition *,
                               const struct ipoib_partition_config *config);
+
+/* 'netdev' is what the kernel has of the same partition. */
+void ipoib_partition_set_kernel(struct ipoib_partition *,
+                                const struct ipoib_kernel_netdev *netdev);
+
+/* Groups that the SA or the device has refused. */
+size_t ipoib_partition_n_refused(const struct ipoib_partition *);
 
 /* True if the partition carries traffic; otherwise '*reason' says, in a static
  * string, why not. */
@@ -128,8 +153,8 @@ struct ipoib_addr ipoib_partition_host_addr(const struct ipoib_partition *,
 /* The host whose own QP is 'qpn', or NULL. */
 struct ipoib_host *
 ipoib_partition_host_of_qpn(const struct ipoib_partition *, uint32_t qpn);
-/* 'neigh' was heard from 'lid': asks for its path again if that has another
- * one. */
+/* 'neigh' was heard from 'lid' (0: unknown): asks for its path again if that
+ * leads to another LID or GID. */
 void ipoib_partition_suspect_path(struct ipoib_partition *,
                                   struct ipoib_neigh *neigh, uint16_t lid);
 /* Sends 'packet' (from the IPoIB header on; taken), from QP 'sqpn' (a host's;

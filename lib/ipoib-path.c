@@ -23,8 +23,6 @@
 #include "openvswitch/dynamic-string.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
-#include "ovs-atomic.h"
-#include "ovs-rcu.h"
 #include "timeval.h"
 #include "util.h"
 
@@ -33,7 +31,6 @@ VLOG_DEFINE_THIS_MODULE(ipoib_path);
 COVERAGE_DEFINE(ipoib_path_query);
 COVERAGE_DEFINE(ipoib_path_bad_record);
 COVERAGE_DEFINE(ipoib_path_failed);
-COVERAGE_DEFINE(ipoib_ah_destroyed);
 
 #define PATH_WINDOW 32          /* Queries under way, at most. */
 #define PATH_HOLD_DOWN_MAX 16   /* Seconds, after 1, 2, 4 and 8. */
@@ -41,136 +38,6 @@ COVERAGE_DEFINE(ipoib_ah_destroyed);
 #define PATH_UNUSED_TIMEOUT 60000 /* Until a path without users goes, ms. */
 #define PATH_GRACE 3000         /* After an event, for others to return, ms. */
 #define PATH_SCAN_PAUSE 100     /* Between walks over all paths, ms. */
-
-/* Address handles that wait for their end. */
-
-struct ah_grave {
-    struct ovs_list node;       /* In ipoib_ah_reaper's 'graves'. */
-    struct ibv_ah *ah;
-    long long int retired;
-    atomic_llong graced;        /* When the grace period was over, or 0. */
-    struct ovs_refcount ref_cnt; /* The reaper's, and RCU's. */
-};
-
-struct ipoib_ah_reaper {
-    const struct ipoib_verbs *verbs;
-    struct ovs_list graves;     /* Oldest first. */
-};
-
-static void
-ah_grave_unref(struct ah_grave *grave)
-{
-    if (ovs_refcount_unref(&grave->ref_cnt) == 1) {
-        free(grave);
-    }
-}
-
-static void
-ah_grave_graced(struct ah_grave *grave)
-{
-    atomic_store_explicit(&grave->graced, MAX(time_msec(), 1),
-                          memory_order_release);
-    ah_grave_unref(grave);
-}
-
-struct ipoib_ah_reaper *
-ipoib_ah_reaper_create(const struct ipoib_verbs *verbs)
-{
-    struct ipoib_ah_reaper *reaper = xzalloc(sizeof *reaper);
-
-    reaper->verbs = verbs;
-    ovs_list_init(&reaper->graves);
-    return reaper;
-}
-
-static void
-ah_destroy(struct ipoib_ah_reaper *reaper, struct ah_grave *grave)
-{
-    int error = reaper->verbs->destroy_ah(grave->ah);
-
-    if (error) {
-        static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(1, 5);
-
-        VLOG_WARN_RL(&rl, "failed to destroy an address handle (%s)",
-                     ovs_strerror(error));
-    }
-    COVERAGE_INC(ipoib_ah_destroyed);
-    ovs_list_remove(&grave->node);
-    ah_grave_unref(grave);
-}
-
-void
-ipoib_ah_reaper_destroy(struct ipoib_ah_reaper *reaper)
-{
-    struct ah_grave *grave;
-
-    if (!reaper) {
-        return;
-    }
-    LIST_FOR_EACH_SAFE (grave, node, &reaper->graves) {
-        ah_destroy(reaper, grave);
-    }
-    free(reaper);
-}
-
-void
-ipoib_ah_retire(struct ipoib_ah_reaper *reaper, struct ibv_ah *ah)
-{
-    struct ah_grave *grave;
-
-    if (!ah) {
-        return;
-    }
-    grave = xzalloc(sizeof *grave);
-    grave->ah = ah;
-    grave->retired = time_msec();
-    atomic_init(&grave->graced, 0);
-    ovs_refcount_init(&grave->ref_cnt);
-    ovs_refcount_ref(&grave->ref_cnt);
-    ovs_list_push_back(&reaper->graves, &grave->node);
-    ovsrcu_postpone(ah_grave_graced, grave);
-}
-
-/* When 'grave' may be destroyed: IPOIB_AH_REST after the data path posted to
- * it for the last time, that is, after the grace period.  LLONG_MAX: the grace
- * period is not over. */
-static long long int
-ah_grave_due(const struct ah_grave *grave_)
-{
-    struct ah_grave *grave = CONST_CAST(struct ah_grave *, grave_);
-    long long int graced;
-
-    atomic_read_explicit(&grave->graced, &graced, memory_order_acquire);
-    return graced ? graced + IPOIB_AH_REST : LLONG_MAX;
-}
-
-void
-ipoib_ah_reaper_run(struct ipoib_ah_reaper *reaper, long long int now)
-{
-    struct ah_grave *grave;
-
-    LIST_FOR_EACH_SAFE (grave, node, &reaper->graves) {
-        if (now < ah_grave_due(grave)) {
-            break;
-        }
-        ah_destroy(reaper, grave);
-    }
-}
-
-void
-ipoib_ah_reaper_wait(struct ipoib_ah_reaper *reaper)
-{
-    if (!ovs_list_is_empty(&reaper->graves)) {
-        struct ah_grave *grave = CONTAINER_OF(ovs_list_front(&reaper->graves),
-                                              struct ah_grave, node);
-        long long int due = ah_grave_due(grave);
-
-        if (due == LLONG_MAX) {
-            due = MAX(grave->retired + IPOIB_AH_REST, time_msec() + 100);
-        }
-        poll_timer_wait_until(due);
-    }
-}
 
 /* Paths. */
 
@@ -363,13 +230,12 @@ path_set_ah(struct ipoib_path *path, const struct ibv_ah_attr *attr,
             bool *changed)
 {
     struct ipoib_path_table *table = path->table;
-    struct ibv_ah_attr copy = *attr;
     struct ibv_ah *ah, *old;
 
     if (path->ah && !memcmp(attr, &path->attr, sizeof *attr)) {
         return 0;
     }
-    ah = table->verbs->create_ah(table->pd, &copy);
+    ah = ipoib_ah_get(table->reaper, table->pd, attr);
     if (!ah) {
         return errno ? errno : EIO;
     }

@@ -24,22 +24,12 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "ipoib-ah.h"
 #include "ipoib-sa.h"
 #include "ipoib-verbs.h"
 #include "ipoib-wire.h"
 #include "openvswitch/hmap.h"
 #include "openvswitch/list.h"
-
-/* Destroys AHs when neither the data path nor a send queue can use them any
- * more: an RCU grace period and IPOIB_AH_REST ms after ipoib_ah_retire(). */
-#define IPOIB_AH_REST 2000
-struct ipoib_ah_reaper;
-struct ipoib_ah_reaper *ipoib_ah_reaper_create(const struct ipoib_verbs *);
-/* Destroys all at once; nothing may be sending any more. */
-void ipoib_ah_reaper_destroy(struct ipoib_ah_reaper *);
-void ipoib_ah_retire(struct ipoib_ah_reaper *, struct ibv_ah *); /* Or NULL. */
-void ipoib_ah_reaper_run(struct ipoib_ah_reaper *, long long int now);
-void ipoib_ah_reaper_wait(struct ipoib_ah_reaper *);
 
 enum ipoib_path_state {
     IPOIB_PATH_RESOLVING,       /* No AH yet, a query is under way. */

@@ -78,6 +78,11 @@ struct ipoib_rxq_private {
         uint64_t pad;
     } dests[IPOIB_RX_DESTS];
 
+    /* Neighbours that were told to have another SLID, by the low bits of
+     * their slots: the second in which that was. */
+#define IPOIB_RX_MOVED 64
+    uint32_t moved[IPOIB_RX_MOVED];
+
     struct ibv_recv_wr wr[IPOIB_RX_CHAIN];
     struct ibv_sge sge[IPOIB_RX_CHAIN];
 
@@ -117,6 +122,7 @@ struct ipoib_txq_slots {
     struct ibv_pd *pd;
     struct ibv_mr *mr;
     struct ipoib_txq_grace *grace; /* Control thread: while _STOPPING. */
+    uint16_t pkey_index;        /* Control thread: of the QP. */
 };
 
 #endif /* ipoib-ring-private.h */

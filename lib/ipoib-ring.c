@@ -23,6 +23,7 @@
 #include "openvswitch/vlog.h"
 #include "ovs-rcu.h"
 #include "ovs-thread.h"
+#include "timeval.h"
 #include "util.h"
 
 VLOG_DEFINE_THIS_MODULE(ipoib_ring);
@@ -378,7 +379,10 @@ ipoib_rxq_create_host_qp(struct ipoib_rxq *rxq, struct ibv_cq *send_cq,
 struct ipoib_txq_grace {
     struct ovs_refcount refs;
     atomic_bool over;
+    struct ipoib_waker *waker;  /* To wake then.  Under 'grace_mutex'; NULL
+                                 * when the queue is gone. */
 };
+static struct ovs_mutex grace_mutex = OVS_MUTEX_INITIALIZER;
 
 static void
 grace_unref(struct ipoib_txq_grace *grace)
@@ -392,17 +396,23 @@ static void
 grace_over(struct ipoib_txq_grace *grace)
 {
     atomic_store_explicit(&grace->over, true, memory_order_release);
+    ovs_mutex_lock(&grace_mutex);
+    if (grace->waker) {
+        ipoib_waker_wake(grace->waker);
+    }
+    ovs_mutex_unlock(&grace_mutex);
     grace_unref(grace);
 }
 
 static struct ipoib_txq_grace *
-grace_start(void)
+grace_start(struct ipoib_waker *waker)
 {
     struct ipoib_txq_grace *grace = xmalloc(sizeof *grace);
 
     ovs_refcount_init(&grace->refs);
     ovs_refcount_ref(&grace->refs);
     atomic_init(&grace->over, false);
+    grace->waker = waker;
     ovsrcu_postpone(grace_over, grace);
     return grace;
 }
@@ -449,6 +459,7 @@ ipoib_txq_create(struct ipoib_shared *shared,
 
     txq->slots = slots;
     slots->pd = params->pd;
+    slots->pkey_index = params->ud.pkey_index;
     slots->mask = txq->n_desc - 1;
     slots->slot_size = ROUND_UP(params->mtu, CACHE_LINE_SIZE);
     slots->mem = xmalloc_pagealign((size_t) txq->n_desc * slots->slot_size);
@@ -501,7 +512,12 @@ ipoib_txq_destroy(struct ipoib_txq *txq)
         dp_packet_delete(slots->held[i]);
     }
     free(slots->held);
-    grace_unref(slots->grace);
+    if (slots->grace) {
+        ovs_mutex_lock(&grace_mutex);
+        slots->grace->waker = NULL;
+        ovs_mutex_unlock(&grace_mutex);
+        grace_unref(slots->grace);
+    }
     free_cacheline(slots);
     ipoib_msgq_destroy(txq->to_control);
     ovs_spin_destroy(&txq->lock);
@@ -520,7 +536,7 @@ ipoib_txq_stop(struct ipoib_txq *txq)
 {
     if (txq_change_state(txq, IPOIB_TXQ_RUNNING, IPOIB_TXQ_STOPPING)
         || txq_change_state(txq, IPOIB_TXQ_RESTARTED, IPOIB_TXQ_STOPPING)) {
-        txq->slots->grace = grace_start();
+        txq->slots->grace = grace_start(txq->shared->waker);
     }
 }
 
@@ -546,14 +562,41 @@ ipoib_txq_is_still(struct ipoib_txq *txq)
     return state == IPOIB_TXQ_ERROR || state == IPOIB_TXQ_STOPPED;
 }
 
+/* After a failed send, the queue is in SQE; one step brings it back, if all
+ * that was posted has completed and its parameters are still right. */
+static int
+txq_resume(struct ipoib_txq *txq, const struct ipoib_ud_params *ud)
+{
+    const struct ipoib_txq_slots *slots = txq->slots;
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_RTS,
+        .cur_qp_state = IBV_QPS_SQE,
+        .qkey = ud->qkey,
+    };
+    uint32_t state;
+
+    atomic_read_relaxed(&txq->state, &state);
+    if (state != IPOIB_TXQ_ERROR || slots->head != slots->tail
+        || slots->pkey_index != ud->pkey_index) {
+        return EAGAIN;
+    }
+    return txq->shared->verbs->modify_qp(txq->qp, &attr,
+                                         IBV_QP_STATE | IBV_QP_CUR_STATE
+                                         | IBV_QP_QKEY);
+}
+
 int
 ipoib_txq_restart(struct ipoib_txq *txq, const struct ipoib_ud_params *ud)
 {
     int error;
 
     ovs_assert(ipoib_txq_is_still(txq));
-    error = ipoib_verbs_ud_restart(txq->shared->verbs, txq->qp, ud);
+    error = txq_resume(txq, ud);
+    if (error) {
+        error = ipoib_verbs_ud_restart(txq->shared->verbs, txq->qp, ud);
+    }
     if (!error) {
+        txq->slots->pkey_index = ud->pkey_index;
         atomic_store_explicit(&txq->state, IPOIB_TXQ_RESTARTED,
                               memory_order_release);
     }
@@ -569,6 +612,7 @@ ipoib_txq_restart(struct ipoib_txq *txq, const struct ipoib_ud_params *ud)
 struct ctlq_slot {
     uint32_t qpn;               /* 0: free. */
     uint32_t use;
+    long long int posted;       /* time_msec(). */
 };
 
 struct ipoib_ctlq {
@@ -669,6 +713,7 @@ ipoib_ctlq_send(struct ipoib_ctlq *q, struct ibv_qp *qp,
     }
     slot = q->free[--q->n_free];
     q->slots[slot].qpn = qp->qp_num;
+    q->slots[slot].posted = time_msec();
     memcpy(q->mem + slot * q->slot_size, dp_packet_data(packet), len);
 
     struct ibv_sge sge = {
@@ -699,6 +744,17 @@ ipoib_ctlq_forget(struct ipoib_ctlq *q, uint32_t qpn)
             ctlq_release(q, i);
         }
     }
+}
+
+uint32_t
+ipoib_ctlq_stalled(const struct ipoib_ctlq *q, long long int when)
+{
+    for (uint32_t i = 0; q->n_free < q->n_slots && i < q->n_slots; i++) {
+        if (q->slots[i].qpn && q->slots[i].posted < when) {
+            return q->slots[i].qpn;
+        }
+    }
+    return 0;
 }
 
 void

@@ -61,6 +61,9 @@ struct ipoib_shared {
     atomic_bool up;             /* Broadcast group joined, port up. */
 };
 
+/* Type of the packets that the watchdog sends to our own queue pairs. */
+#define IPOIB_TYPE_PROBE 0x88b5 /* Local experimental EtherType 1. */
+
 struct ipoib_rxq {
     /* Data path, receiving thread only. */
     struct ipoib_shared *shared;
@@ -82,6 +85,12 @@ struct ipoib_rxq {
      * it has gone up by 2, since the first of them may belong to a poll that
      * had begun before. */
     atomic_uint64_t drained;
+    struct {                    /* Control thread: a second ago. */
+        uint64_t seen, drained;
+        unsigned int idle;      /* Seconds without a packet. */
+        unsigned int missed;    /* Probes that did not come. */
+        unsigned int n_restarts; /* In a row. */
+    } watch;
 };
 
 struct ipoib_rxq_params {
@@ -148,6 +157,13 @@ struct ipoib_txq {
                                  * told of an unknown destination, by hash of
                                  * its MAC. */
     atomic_uint32_t state;      /* enum ipoib_txq_state. */
+    /* Control thread. */
+    struct {
+        bool failed;            /* Stopped because of an error. */
+        long long int next_restart; /* Not before: the last try failed. */
+        uint64_t packets, full; /* Counters, a second ago. */
+        unsigned int stalled;   /* Seconds that the queue has stood still. */
+    } watch;
     struct ovs_spin lock;
 };
 
@@ -190,6 +206,9 @@ int ipoib_ctlq_send(struct ipoib_ctlq *, struct ibv_qp *qp,
                     uint32_t qpn, uint32_t qkey);
 /* 'qpn' was destroyed or reset: its completions will not come. */
 void ipoib_ctlq_forget(struct ipoib_ctlq *, uint32_t qpn);
+/* The number of a QP with a send from before 'when' (time_msec()) that has not
+ * completed, or 0. */
+uint32_t ipoib_ctlq_stalled(const struct ipoib_ctlq *, long long int when);
 /* Takes completions.  Calls 'error' for each that failed. */
 void ipoib_ctlq_run(struct ipoib_ctlq *,
                     void (*error)(void *aux, uint32_t qpn,

@@ -339,6 +339,28 @@ sender_is_possible(const struct rx *rx, const struct ibv_wc *wc,
                                                 slot)->gid)));
 }
 
+/* The neighbour 'slot' is the sender of 'wc', but not known by (SLID, QPN).
+ * If it is a QPN of its own, it probably has another LID now: tells the control
+ * thread, once a second. */
+static void
+rx_tell_moved(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
+              uint32_t slot)
+{
+    uint32_t *moved = &rx->rxq->priv->moved[slot % IPOIB_RX_MOVED];
+    struct ipoib_msg msg;
+
+    if (*moved == rx->now
+        || ipoib_neigh_fast(rx->shared->neighs, slot)->qpn != wc->src_qp) {
+        return;
+    }
+    *moved = rx->now;
+    rx_msg_init(rx, wc, data, IPOIB_MSG_RX_MOVED, &msg);
+    msg.slot = slot;
+    if (ipoib_msgq_push(rx->rxq->to_control, &msg)) {
+        rx->wake = true;
+    }
+}
+
 /* Finds a sender that is not known by (SLID, QPN).  NULL if it is unknown;
  * then the control thread is told. */
 static struct ipoib_neigh_fast *
@@ -363,6 +385,7 @@ rx_find_sender(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
         }
     }
     if (slot != IPOIB_SLOT_NONE) {
+        rx_tell_moved(rx, wc, data, slot);
         return ipoib_neigh_fast(neighs, slot);
     }
 
@@ -493,7 +516,9 @@ rx_one(struct rx *rx, const struct ibv_wc *wc, size_t index,
     }
     if (OVS_UNLIKELY((wc->slid & rx->lid_mask) == rx->lid
                      && rx_is_own(rx, wc, data))) {
-        return rx_drop(rx, wc->wr_id, &stats->drop_own);
+        memcpy(&type, data + GRH_SPACE, sizeof type);
+        return rx_drop(rx, wc->wr_id, type == htons(IPOIB_TYPE_PROBE)
+                       ? &stats->probes : &stats->drop_own);
     }
 
     memcpy(&type, data + GRH_SPACE, sizeof type);

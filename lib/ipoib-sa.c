@@ -23,6 +23,7 @@
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
 #include "random.h"
+#include "timeval.h"
 #include "unaligned.h"
 #include "util.h"
 
@@ -54,6 +55,7 @@ struct ipoib_sa_request {
     void *aux;
     bool outstanding;           /* Has a slot. */
     bool sent_before;
+    long long int sent;         /* Last try, time_usec(). */
     uint32_t tid;               /* Low 32 bits; only if 'outstanding'. */
     unsigned int n_tries;       /* Made. */
     unsigned int max_tries;
@@ -61,6 +63,7 @@ struct ipoib_sa_request {
     long long int timeout;      /* Of the current try. */
     long long int deadline;     /* When 'timeout' is over. */
     bool busy;                  /* SA said BUSY: deadline is to be made. */
+    bool undelivered;           /* No answer will come: likewise. */
 };
 
 struct ipoib_sa {
@@ -79,9 +82,8 @@ struct ipoib_sa {
     long long int blocked;      /* Transport is full: not before this. */
 
     struct ipoib_sa_request *info_request;
-    bool info_known;
     bool info_done;             /* Known, or given up. */
-    bool send_only_full;
+    struct ipoib_sa_info info;
 
     struct ipoib_sa_stats stats;
 };
@@ -140,7 +142,7 @@ ipoib_sa_set_report_cb(struct ipoib_sa *sa, ipoib_sa_report_cb *cb, void *aux)
 bool
 ipoib_sa_send_only_full_member(const struct ipoib_sa *sa)
 {
-    return sa->info_known && sa->send_only_full;
+    return sa->info.cap_mask2 & IB_CPI_MASK2_SEND_ONLY_FULL_MEMBER;
 }
 
 bool
@@ -154,6 +156,55 @@ ipoib_sa_get_stats(const struct ipoib_sa *sa, struct ipoib_sa_stats *stats)
 {
     *stats = sa->stats;
     stats->n_queued = ovs_list_size(&sa->queued);
+    stats->window = sa->window;
+}
+
+void
+ipoib_sa_get_info(const struct ipoib_sa *sa, struct ipoib_sa_info *info)
+{
+    *info = sa->info;
+}
+
+/* 100, 200, 500 us, 1, 2, 5 ms ... 5 s. */
+uint64_t
+ipoib_sa_latency_limit(unsigned int i)
+{
+    static const unsigned int steps[] = { 1, 2, 5 };
+    uint64_t limit = 100;
+
+    if (i >= IPOIB_SA_N_LATENCIES - 1) {
+        return UINT64_MAX;
+    }
+    for (unsigned int decade = i / ARRAY_SIZE(steps); decade; decade--) {
+        limit *= 10;
+    }
+    return limit * steps[i % ARRAY_SIZE(steps)];
+}
+
+static void
+sa_count_latency(struct ipoib_sa *sa, long long int usec)
+{
+    unsigned int i = 0;
+
+    while (MAX(usec, 0) > ipoib_sa_latency_limit(i)) {
+        i++;
+    }
+    sa->stats.latencies[i]++;
+}
+
+static void
+sa_count_refusal(struct ipoib_sa *sa, uint16_t status)
+{
+    sa->stats.n_refused++;
+    for (unsigned int i = 0; i < IPOIB_SA_N_STATUSES; i++) {
+        struct ipoib_sa_refusals *r = &sa->stats.refusals[i];
+
+        if (!r->n || r->status == status) {
+            r->status = status;
+            r->n++;
+            return;
+        }
+    }
 }
 
 /* Requests. */
@@ -288,7 +339,8 @@ sa_transmit(struct ipoib_sa *sa, struct ipoib_sa_request *r, unsigned int slot,
         COVERAGE_INC(ipoib_sa_sent);
     }
     r->sent_before = true;
-    r->busy = false;
+    r->sent = time_usec();
+    r->busy = r->undelivered = false;
     if (r->n_tries++ && !r->fixed) {
         r->timeout *= 2;
     }
@@ -335,7 +387,7 @@ sa_requeue_all(struct ipoib_sa *sa)
         sa_unlink(sa, r);
         r->n_tries = 0;
         r->timeout = r->fixed ? SA_INFO_TIMEOUT : SA_TIMEOUT;
-        r->busy = false;
+        r->busy = r->undelivered = false;
         ovs_list_push_front(&sa->queued, &r->node);
     }
     sa->blocked = 0;
@@ -357,6 +409,10 @@ sa_run_outstanding(struct ipoib_sa *sa, struct ipoib_sa_request *r,
     if (r->busy) {
         r->busy = false;
         r->deadline = now + sa_busy_pause(r);
+    } else if (r->undelivered) {
+        /* Soon, but not at once: the SA may be about to start. */
+        r->undelivered = false;
+        r->deadline = MIN(r->deadline, now + r->timeout / 4);
     } else if (now < r->deadline) {
         return;
     } else if (r->n_tries >= r->max_tries) {
@@ -402,7 +458,8 @@ ipoib_sa_wait(struct ipoib_sa *sa)
         poll_timer_wait_until(sa->blocked);
     }
     LIST_FOR_EACH (r, node, &sa->outstanding) {
-        poll_timer_wait_until(r->busy ? 0 : MAX(r->deadline, sa->blocked));
+        poll_timer_wait_until(r->busy || r->undelivered
+                              ? 0 : MAX(r->deadline, sa->blocked));
     }
 }
 
@@ -433,7 +490,7 @@ ipoib_sa_set_dest(struct ipoib_sa *sa, const struct ipoib_mad_dest *dest)
         sa->dest = *dest;
         sa_requeue_all(sa);
         sa_ask_info(sa);
-    } else if (sa->info_done && !sa->info_known) {
+    } else if (sa->info_done && !sa->info.known) {
         /* Somebody thinks that something is new: another chance. */
         sa_ask_info(sa);
     }
@@ -452,12 +509,19 @@ sa_info_cb(void *sa_, int error, uint16_t status, const struct ib_sa_mad *mad)
         const struct ib_class_port_info *info
             = ALIGNED_CAST(const struct ib_class_port_info *, mad->data);
 
-        sa->info_known = true;
-        sa->send_only_full = ntohl(info->cap_mask2_resp) >> 5
-                             & IB_CPI_MASK2_SEND_ONLY_FULL_MEMBER;
+        sa->info = (struct ipoib_sa_info) {
+            .known = true,
+            .base_version = info->base_version,
+            .class_version = info->class_version,
+            .cap_mask = ntohs(info->cap_mask),
+            .cap_mask2 = ntohl(info->cap_mask2_resp) >> 5,
+            .resp_time = ntohl(info->cap_mask2_resp) & 0x1f,
+        };
         VLOG_DBG("SA at LID %"PRIu16" %s send-only full members",
-                 sa->dest.lid, sa->send_only_full ? "knows" : "lacks");
+                 sa->dest.lid,
+                 ipoib_sa_send_only_full_member(sa) ? "knows" : "lacks");
     } else {
+        sa->info.silent = error == ETIMEDOUT;
         VLOG_INFO("SA at LID %"PRIu16" does not tell its capabilities (%s)",
                   sa->dest.lid, error ? ovs_strerror(error)
                                       : ib_sa_status_to_string(status));
@@ -469,7 +533,8 @@ sa_ask_info(struct ipoib_sa *sa)
 {
     ipoib_sa_cancel(sa, sa->info_request);
     sa->info_request = NULL;
-    sa->info_known = sa->info_done = sa->send_only_full = false;
+    sa->info_done = false;
+    memset(&sa->info, 0, sizeof sa->info);
     if (sa_can_send(sa)) {
         struct ipoib_sa_request *r;
 
@@ -520,7 +585,8 @@ sa_receive_report(struct ipoib_sa *sa, const struct ib_sa_mad *mad,
 }
 
 static void
-sa_receive_answer(struct ipoib_sa *sa, const struct ib_sa_mad *mad)
+sa_receive_answer(struct ipoib_sa *sa, const struct ib_sa_mad *mad,
+                  uint16_t slid)
 {
     uint32_t tid = ntohll(get_32aligned_be64(&mad->tid));
     struct ipoib_sa_request *r = sa->slots[tid & (SA_N_SLOTS - 1)];
@@ -530,6 +596,13 @@ sa_receive_answer(struct ipoib_sa *sa, const struct ib_sa_mad *mad)
     if (!r || r->tid != tid) {
         sa->stats.n_late++;
         COVERAGE_INC(ipoib_sa_late);
+        return;
+    }
+
+    /* Only the SA answers, from where it was asked: after a change of 'dest'
+     * everything was sent again. */
+    if (slid && slid != sa->dest.lid) {
+        sa_bad(sa);
         return;
     }
 
@@ -549,10 +622,23 @@ sa_receive_answer(struct ipoib_sa *sa, const struct ib_sa_mad *mad)
         }
     }
     sa->stats.n_answers++;
+    sa_count_latency(sa, time_usec() - r->sent);
     if (status) {
-        sa->stats.n_refused++;
+        sa_count_refusal(sa, status);
     }
     sa_finish(sa, r, 0, status, mad);
+}
+
+void
+ipoib_sa_undelivered(struct ipoib_sa *sa, const struct ib_sa_mad *mad)
+{
+    uint32_t tid = ntohll(get_32aligned_be64(&mad->tid));
+    struct ipoib_sa_request *r = sa->slots[tid & (SA_N_SLOTS - 1)];
+
+    sa->stats.n_undelivered++;
+    if (r && r->tid == tid && !r->busy) {
+        r->undelivered = true;
+    }
 }
 
 void
@@ -563,7 +649,7 @@ ipoib_sa_receive(struct ipoib_sa *sa, const struct ib_sa_mad *mad,
         || mad->mgmt_class != IB_MGMT_CLASS_SA) {
         sa_bad(sa);
     } else if (mad->method & IB_METHOD_RESP) {
-        sa_receive_answer(sa, mad);
+        sa_receive_answer(sa, mad, slid);
     } else if (mad->method == IB_METHOD_REPORT) {
         sa_receive_report(sa, mad, slid);
     } else {

@@ -51,6 +51,8 @@ void ipoib_sa_destroy(struct ipoib_sa *); /* Cancels all, without callbacks. */
 void ipoib_sa_set_transport(struct ipoib_sa *, struct ipoib_mad_transport *);
 void ipoib_sa_receive(struct ipoib_sa *, const struct ib_sa_mad *,
                       uint16_t slid);
+/* The transport says that 'mad', a request, was not delivered. */
+void ipoib_sa_undelivered(struct ipoib_sa *, const struct ib_sa_mad *mad);
 /* Where the SA is; 'lid' 0: nowhere yet, requests wait and don't time out.
  * Outstanding requests are sent again at once if it changed. */
 void ipoib_sa_set_dest(struct ipoib_sa *, const struct ipoib_mad_dest *);
@@ -85,10 +87,36 @@ bool ipoib_sa_send_only_full_member(const struct ipoib_sa *);
 /* True once ClassPortInfo is known, or the client has given up on it. */
 bool ipoib_sa_is_settled(const struct ipoib_sa *);
 
+/* What the SA has told of itself; what it has not is 0. */
+struct ipoib_sa_info {
+    bool known;
+    bool silent;                /* It was asked in vain. */
+    uint8_t base_version, class_version;
+    uint16_t cap_mask;
+    uint32_t cap_mask2;         /* 27 bits. */
+    uint8_t resp_time;          /* 4.096 us * 2 ** resp_time. */
+};
+void ipoib_sa_get_info(const struct ipoib_sa *, struct ipoib_sa_info *);
+
+/* Answers by the time that they took, from the request's last try on: bucket
+ * 'i' has those of at most ipoib_sa_latency_limit(i) microseconds that are in
+ * no lower one.  The last limit is UINT64_MAX. */
+#define IPOIB_SA_N_LATENCIES 16
+uint64_t ipoib_sa_latency_limit(unsigned int i);
+
+/* Refusals by status; of further ones, only 'n_refused' tells. */
+#define IPOIB_SA_N_STATUSES 16
+struct ipoib_sa_refusals {
+    uint16_t status;            /* 0: the entry is free, as all after it. */
+    uint64_t n;
+};
+
 struct ipoib_sa_stats {
     uint64_t n_sent, n_resent, n_answers, n_timeouts, n_late, n_busy,
-             n_refused, n_reports, n_bad;
-    unsigned int n_outstanding, n_queued;
+             n_refused, n_reports, n_bad, n_undelivered;
+    unsigned int n_outstanding, n_queued, window;
+    uint64_t latencies[IPOIB_SA_N_LATENCIES];
+    struct ipoib_sa_refusals refusals[IPOIB_SA_N_STATUSES];
 };
 void ipoib_sa_get_stats(const struct ipoib_sa *, struct ipoib_sa_stats *);
 

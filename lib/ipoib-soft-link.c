@@ -66,6 +66,7 @@ struct soft_socket {
     pthread_t thread;
     struct latch exit;
     struct latch refused;       /* UDP: nobody listens there now. */
+    struct latch failed;        /* The device has failed: stop. */
     OVSRCU_TYPE(struct soft_conn *) conn;
 
     /* Of the thread alone. */
@@ -73,6 +74,7 @@ struct soft_socket {
     long long int last_port;    /* UDP: when the last PORT came; 0: never. */
     int n_tries;
     bool attached;              /* A PORT has come. */
+    bool dead;                  /* 'failed' was seen. */
     struct soft_port port;      /* What the fabric said. */
     uint8_t (*bufs)[RX_BUF_LEN];
 };
@@ -214,6 +216,15 @@ socket_run(struct soft_socket *s)
 {
     long long int now = time_msec();
 
+    if (s->dead || latch_is_set(&s->failed)) {
+        if (!s->dead) {
+            socket_disconnect(s);
+            s->next_try = LLONG_MAX;
+            s->last_port = 0;
+            s->dead = true;
+        }
+        return;
+    }
     if (s->udp && s->last_port && now - s->last_port >= PORT_SILENT_MS) {
         s->last_port = 0;
         port_down(s);
@@ -252,6 +263,9 @@ socket_wait(struct soft_socket *s)
     }
     latch_wait(&s->exit);
     latch_wait(&s->refused);
+    if (!s->dead) {
+        latch_wait(&s->failed);
+    }
 }
 
 static void
@@ -439,6 +453,7 @@ socket_start(struct soft_hca *hca, char **errp OVS_UNUSED)
     s->bufs = xmalloc_cacheline(RX_BATCH * sizeof *s->bufs);
     latch_init(&s->exit);
     latch_init(&s->refused);
+    latch_init(&s->failed);
     ovsrcu_init(&s->conn, NULL);
     hca->socket = s;
     s->thread = ovs_thread_create("ipoib_hca", socket_main, s);
@@ -464,8 +479,15 @@ socket_stop(struct soft_hca *hca)
     }
     latch_destroy(&s->exit);
     latch_destroy(&s->refused);
+    latch_destroy(&s->failed);
     free_cacheline(s->bufs);
     free(s);
+}
+
+static void
+socket_fail(struct soft_hca *hca)
+{
+    latch_set(&hca->socket->failed);
 }
 
 /* Writes the 'n' messages 'msgs', of which those that the socket has no room
@@ -542,4 +564,5 @@ const struct soft_link_class soft_link_socket = {
     .start = socket_start,
     .stop = socket_stop,
     .send = socket_send,
+    .fail = socket_fail,
 };

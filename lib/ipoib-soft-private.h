@@ -30,6 +30,7 @@
  *   ipoib-soft-link.c     the link over a socket to the fabric
  *   ipoib-soft-loop.c     the link inside the process, with its subnet
  *   ipoib-soft-model.c    neighbours that are made up, for measurements
+ *   ipoib-soft-fault.c    faults of queue pairs, for tests
  *
  * Locks, outer to inner: an HCA's 'mutex' (the control path); a QP's
  * 'sq_mutex'; a QP's 'mutex'; an SRQ's or a CQ's 'mutex'; a channel's or the
@@ -136,6 +137,8 @@ struct soft_link_class {
     /* Sends the 'n' packets of a batch, which are for other ports. */
     void (*send)(struct soft_hca *hca, const struct soft_port *,
                  struct soft_packet *const packets[], size_t n);
+    /* Ends the connection for good.  May be NULL. */
+    void (*fail)(struct soft_hca *hca);
 };
 extern const struct soft_link_class soft_link_socket;
 extern const struct soft_link_class soft_link_loop;
@@ -184,6 +187,7 @@ struct soft_hca {
     struct ovs_list qp_list, ah_list;
     int n_qps, n_cqs, n_srqs, n_mrs, n_groups;
     bool closing;               /* Wait for no acknowledgement. */
+    struct ovs_list fault_node; /* In ipoib-soft-fault.c's list. */
 
     const struct soft_link_class *link;
     struct soft_socket *socket; /* SOFT_UNIX, SOFT_UDP. */
@@ -403,6 +407,15 @@ int soft_post_srq_recv(struct ibv_srq *, struct ibv_recv_wr *,
                        struct ibv_recv_wr **bad_wr);
 
 /* Queue pairs. */
+
+enum soft_fault {
+    SOFT_FAULT_NONE,
+    SOFT_FAULT_SQE,             /* The next send fails. */
+    SOFT_FAULT_ERR,             /* ERR, with IBV_EVENT_QP_FATAL. */
+    SOFT_FAULT_STALL_SEND,      /* Sends do not complete. */
+    SOFT_FAULT_STALL_RECV,      /* Nothing is received. */
+};
+
 struct soft_qp {
     struct ibv_qp qp;           /* First. */
     struct ovs_list node;
@@ -412,6 +425,7 @@ struct soft_qp {
     bool sig_all, block_self;
     int n_attached;             /* Under the HCA's 'mutex'. */
     atomic_uint32_t model_ip;   /* What it announced, network byte order. */
+    atomic_int fault;           /* enum soft_fault, until it is reset. */
 
     /* Written under both mutexes or, by a receive error, 'mutex' alone. */
     atomic_int state;           /* enum ibv_qp_state. */
@@ -540,6 +554,19 @@ void soft_deliver(struct soft_hca *, const struct soft_packet *packet);
 /* The length of the payload with its padding and of the transport headers,
  * as a GRH says it. */
 uint16_t soft_grh_paylen(const struct ib_ud *);
+
+/* Faults. */
+void soft_fault_add_device(struct soft_hca *);
+void soft_fault_remove_device(struct soft_hca *);
+
+static inline int
+soft_qp_fault(struct soft_qp *qp)
+{
+    int fault;
+
+    atomic_read_relaxed(&qp->fault, &fault);
+    return fault;
+}
 
 /* Neighbours that are made up. */
 struct soft_model *soft_model_create(const struct soft_model_params *);

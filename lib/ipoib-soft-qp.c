@@ -178,6 +178,7 @@ qp_reset(struct soft_qp *qp)
     if (qp->qp.recv_cq != qp->qp.send_cq) {
         soft_cq_sweep(soft_cq_cast(qp->qp.recv_cq), qp);
     }
+    atomic_store_relaxed(&qp->fault, SOFT_FAULT_NONE);
     qp->sq_head = 0;
     atomic_store_relaxed(&qp->sq_tail, 0);
     qp->last_wqe = false;

@@ -156,7 +156,8 @@ deliver_qp(struct soft_hca *hca, const struct soft_port *port,
     struct soft_rwqe *e = (struct soft_rwqe *) space;
 
     ovs_mutex_lock(&qp->mutex);
-    if (qp_accepts(hca, port, qp, ud)
+    if (OVS_LIKELY(soft_qp_fault(qp) != SOFT_FAULT_STALL_RECV)
+        && qp_accepts(hca, port, qp, ud)
         && take_receive(hca, qp, IB_GRH_LEN + ud->payload_len, e)) {
         bool ok = place(hca, qp, p, e);
         bool imm = ud->opcode == IB_OPCODE_UD_SEND_IMM;

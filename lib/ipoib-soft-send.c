@@ -65,6 +65,14 @@ batch_init(struct send_batch *b, struct soft_qp *qp)
     b->n_packets = b->n_cqes = 0;
 }
 
+/* True if 'ud', to our LID, is for another port that shares it. */
+static bool
+is_for_sharer(const struct soft_port *port, const struct ib_ud *ud)
+{
+    return (port->grh_required && ud->has_grh
+            && !ib_gid_equals(&ud->grh.dgid, &port->gid));
+}
+
 /* Passes the batch's packets on, then its completions. */
 static void
 batch_flush(struct send_batch *b)
@@ -80,7 +88,8 @@ batch_flush(struct send_batch *b)
                 soft_deliver(b->hca, p);
             }
             remote[n++] = p;
-        } else if (lid_is_own(b->port, p->ud.dlid)) {
+        } else if (lid_is_own(b->port, p->ud.dlid)
+                   && !is_for_sharer(b->port, &p->ud)) {
             soft_deliver(b->hca, p);
         } else {
             remote[n++] = p;
@@ -191,6 +200,9 @@ static void
 batch_complete(struct send_batch *b, const struct ibv_send_wr *wr,
                enum ibv_wc_status status, uint32_t sq_end)
 {
+    if (OVS_UNLIKELY(soft_qp_fault(b->qp) == SOFT_FAULT_STALL_SEND)) {
+        return;
+    }
     b->cqes[b->n_cqes++] = (struct soft_cqe) {
         .wc = { .wr_id = wr->wr_id, .status = status, .opcode = IBV_WC_SEND,
                 .qp_num = b->qp->qp.qp_num },
@@ -220,7 +232,12 @@ batch_execute(struct send_batch *b, struct soft_qp *qp,
     enum ibv_wc_status status;
 
     if (OVS_LIKELY(soft_qp_state(qp) == IBV_QPS_RTS)) {
-        status = batch_add(b, wr);
+        if (OVS_UNLIKELY(soft_qp_fault(qp) == SOFT_FAULT_SQE)) {
+            atomic_store_relaxed(&qp->fault, SOFT_FAULT_NONE);
+            status = IBV_WC_LOC_PROT_ERR;
+        } else {
+            status = batch_add(b, wr);
+        }
         if (OVS_UNLIKELY(status != IBV_WC_SUCCESS)) {
             send_error(qp);
         }

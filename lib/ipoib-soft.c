@@ -378,6 +378,41 @@ hca_free(struct soft_hca *hca)
     free(hca);
 }
 
+/* The device that failed last, and until when it cannot be opened. */
+static struct ovs_mutex failed_mutex = OVS_MUTEX_INITIALIZER;
+static char *failed_name OVS_GUARDED_BY(failed_mutex);
+static long long int failed_until OVS_GUARDED_BY(failed_mutex);
+
+int
+ipoib_soft_fail(struct ibv_context *ctx, int msec)
+{
+    struct soft_hca *hca = soft_hca_cast(ctx);
+
+    if (!hca->link->fail) {
+        return EOPNOTSUPP;
+    }
+    ovs_mutex_lock(&failed_mutex);
+    free(failed_name);
+    failed_name = xstrdup(hca->full_name);
+    failed_until = time_msec() + msec;
+    ovs_mutex_unlock(&failed_mutex);
+    hca->link->fail(hca);
+    soft_event_raise(hca, IBV_EVENT_DEVICE_FATAL, NULL);
+    return 0;
+}
+
+static bool
+device_is_away(const char *name)
+{
+    bool away;
+
+    ovs_mutex_lock(&failed_mutex);
+    away = (failed_name && !strcmp(name, failed_name)
+            && time_msec() < failed_until);
+    ovs_mutex_unlock(&failed_mutex);
+    return away;
+}
+
 static struct ibv_context *
 soft_open_device(const char *name, char **errp)
 {
@@ -388,6 +423,10 @@ soft_open_device(const char *name, char **errp)
 
     if (errp) {
         *errp = NULL;
+    }
+    if (device_is_away(name)) {
+        errno = ENODEV;
+        return NULL;
     }
     error = soft_name_parse(name, &n);
     if (error) {
@@ -408,6 +447,7 @@ soft_open_device(const char *name, char **errp)
         errno = retval;
         return NULL;
     }
+    soft_fault_add_device(hca);
     return &hca->ctx;
 }
 
@@ -438,6 +478,7 @@ soft_close_device(struct ibv_context *ctx)
 {
     struct soft_hca *hca = soft_hca_cast(ctx);
 
+    soft_fault_remove_device(hca);
     hca->link->stop(hca);
     hca->closing = true;
     hca_destroy_objects(hca);
@@ -574,7 +615,9 @@ soft_port_set(struct soft_hca *hca, const struct soft_port *port,
     if (memcmp(old->pkeys, port->pkeys, sizeof old->pkeys)) {
         soft_event_raise(hca, IBV_EVENT_PKEY_CHANGE, NULL);
     }
-    if (!ib_gid_equals(&old->gid, &port->gid)) {
+    /* No event tells of GRH_REQUIRED, but this one has users look again. */
+    if (!ib_gid_equals(&old->gid, &port->gid)
+        || old->grh_required != port->grh_required) {
         soft_event_raise(hca, IBV_EVENT_GID_CHANGE, NULL);
     }
     if (old->sm_lid != port->sm_lid || old->sm_sl != port->sm_sl) {

@@ -32,6 +32,7 @@
             "handed on with the port's own MAC as source")                   \
     COUNTER(no_buffer, "rx_no_buffer",                                       \
             "refills of the queue for which buffers were missing")           \
+    COUNTER(probes, "rx_probes", "the watchdog's own packets")               \
     COUNTER(drop_error, "rx_drop_error", "completions with an error")        \
     COUNTER(drop_own, "rx_drop_own", "our own packets, looped back")         \
     COUNTER(drop_short, "rx_drop_short", "shorter than their headers")       \

@@ -55,6 +55,8 @@ struct tx {
     uint32_t mtu;               /* Largest IP packet. */
     uint32_t qkey;
     bool running;               /* The queue takes WRs. */
+    uint32_t limit;             /* Largest IP packet that is sent here: the
+                                 * MTU, or 0 if it is not running. */
     bool wake;                  /* The control thread got something. */
     uint64_t last_src;          /* Source MAC of the last unicast packet. */
 
@@ -481,7 +483,7 @@ tx_multicast(struct tx *tx, struct dp_packet **packetp, ovs_be16 type,
             }
         }
     }
-    if (ah) {
+    if (ah && tx->running) {
         uint32_t n = tx->n;
 
         tx_append(tx, packetp, dp_packet_data(*packetp), ip_len, ah,
@@ -664,9 +666,10 @@ tx_hint(struct tx *tx, const uint8_t *eth, uint64_t mac)
     }
 }
 
-/* The packets that tx_slice() does not send itself: what tx_classify() did not
- * take ('mac' is 0), to nobody ('slot' is IPOIB_SLOT_NONE), too long, or
- * without a path to neighbour 'slot'. */
+/* The packets that tx_slice() does not send itself: those that tx_classify() did
+ * not take ('mac' is 0), and those to nobody ('slot' is IPOIB_SLOT_NONE), too
+ * long, or without a path to neighbour 'slot'.  While the queue itself stands
+ * still, the control thread sends what it can by another one. */
 static void
 tx_not_sent(struct tx *tx, struct dp_packet **packetp, uint64_t mac,
             uint32_t ip_len, uint32_t slot, const struct ibv_ah *ah)
@@ -678,7 +681,7 @@ tx_not_sent(struct tx *tx, struct dp_packet **packetp, uint64_t mac,
     } else if (slot == IPOIB_SLOT_NONE) {
         tx_drop(&stats->drop_unknown_mac);
         tx_hint(tx, dp_packet_data(*packetp), mac);
-    } else if (ah || ip_len > tx->mtu) {
+    } else if ((ah && tx->running) || ip_len > tx->mtu) {
         tx_drop(&stats->drop_too_long);
     } else {
         struct ipoib_msg msg = { .type = IPOIB_MSG_TX_NO_PATH, .slot = slot };
@@ -724,7 +727,7 @@ tx_slice(struct tx *tx, struct dp_packet *packets[], size_t n)
         struct ibv_ah *ah;
 
         atomic_read_explicit(&neigh->ah, &ah, memory_order_acquire);
-        if (OVS_UNLIKELY(!ah) || OVS_UNLIKELY(ip_len > tx->mtu)
+        if (OVS_UNLIKELY(!ah) || OVS_UNLIKELY(ip_len > tx->limit)
             || OVS_UNLIKELY(ip_len > neigh->mtu)) {
             tx_not_sent(tx, &packets[i], macs[i], ip_len, slots[i], ah);
             continue;
@@ -777,6 +780,7 @@ ipoib_tx_batch(struct ipoib_txq *txq, struct dp_packet_batch *batch)
         }
         tx.running = tx_is_running(txq);
         tx.room = tx.running ? tx_room(txq->slots) : 0;
+        tx.limit = tx.running ? tx.mtu : 0;
         tx_slice(&tx, packets, n);
     }
     if (tx.wake) {

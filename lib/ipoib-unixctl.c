@@ -20,6 +20,7 @@
 #include "ipoib-compat.h"
 #include "ipoib-dev.h"
 #include "ipoib-pool.h"
+#include "ipoib-soft.h"
 #include "openvswitch/dynamic-string.h"
 #include "openvswitch/json.h"
 #include "openvswitch/shash.h"
@@ -128,6 +129,14 @@ format_value(const struct json *json, struct ds *s)
         if (!ipoib_json_array_size(json)) {
             ds_put_char(s, '-');
         }
+    } else if (json->type == JSON_OBJECT) {
+        const struct shash_node **nodes = shash_sort(json_object(json));
+
+        for (size_t i = 0; i < shash_count(json_object(json)); i++) {
+            ds_put_format(s, "%s%s=", i ? "," : "", nodes[i]->name);
+            format_value(nodes[i]->data, s);
+        }
+        free(nodes);
     } else if (json->type == JSON_TRUE || json->type == JSON_FALSE) {
         ds_put_cstr(s, json->type == JSON_TRUE ? "yes" : "no");
     } else {
@@ -276,6 +285,9 @@ port_add(struct ipoib_dev *dev, struct json *rows)
     put_int(json, "host-qps-ready", qps.n_ready);
     put_int(json, "host-qps-retired", qps.n_draining + qps.n_resting);
     put_int(json, "neighbours", ipoib_neigh_table_count(part->shared.neighs));
+    json_object_put_string(json, "shared-with", part->kernel.name[0]
+                           ? part->kernel.name : "-");
+    put_int(json, "groups-refused", ipoib_partition_n_refused(part));
     json_object_put_string(json, "proxy",
                            part->config.proxy_reply ? "reply" : "forward");
     json_array_add(rows, json);
@@ -454,7 +466,9 @@ mcast_add_row(const struct ipoib_mcast_group *group, void *aux_)
     put_int(json, "sl", group->sl);
     json_object_put(json, "attached", json_boolean_create(group->attached));
     put_int(json, "waiting", group->n_wait);
-    put_sa_status(json, group->last_error, group->last_status);
+    json_object_put_string(json, "sa-status",
+                           ipoib_mcast_failure(group)
+                           ? ipoib_mcast_failure(group) : "ok");
     json_array_add(aux->rows, json);
 }
 
@@ -536,6 +550,8 @@ control_add(const struct ipoib_dev *dev, struct json *rows)
     }
     IPOIB_TX_COUNTERS
 #undef COUNTER
+    put_int(json, "recovered", part->watch.n_recovered);
+    put_int(json, "stalled", part->watch.n_stalled);
     if (part->pool) {
         struct ipoib_pool_stats stats;
 
@@ -563,6 +579,148 @@ queue_add(struct ipoib_dev *dev, struct json *rows)
 }
 
 static const struct show show_queue = { .add = queue_add };
+
+
+/* ipoib/sa/show. */
+
+static void
+sa_put_info(struct json *json, const struct ipoib_sa *sa)
+{
+    struct ipoib_sa_info info;
+
+    ipoib_sa_get_info(sa, &info);
+    json_object_put(json, "capabilities-known",
+                    json_boolean_create(info.known));
+    json_object_put_format(json, "capability-mask", "0x%04"PRIx16,
+                           info.cap_mask);
+    json_object_put_format(json, "capability-mask-2", "0x%07"PRIx32,
+                           info.cap_mask2);
+    put_int(json, "class-version", info.class_version);
+    put_int(json, "response-time-value", info.resp_time);
+    json_object_put(json, "send-only-full-member",
+                    json_boolean_create(ipoib_sa_send_only_full_member(sa)));
+}
+
+/* Of the histogram, the buckets that have something in them. */
+static void
+sa_put_latencies(struct json *json, const struct ipoib_sa_stats *stats)
+{
+    struct json *array = json_array_create_empty();
+
+    for (unsigned int i = 0; i < IPOIB_SA_N_LATENCIES; i++) {
+        uint64_t limit = ipoib_sa_latency_limit(i);
+        struct json *bucket;
+
+        if (!stats->latencies[i]) {
+            continue;
+        }
+        bucket = json_object_create();
+        put_int(bucket, "n", stats->latencies[i]);
+        if (limit != UINT64_MAX) {
+            put_int(bucket, "us", limit);
+        }
+        json_array_add(array, bucket);
+    }
+    json_object_put(json, "latencies", array);
+}
+
+static void
+sa_put_refusals(struct json *json, const struct ipoib_sa_stats *stats)
+{
+    struct json *array = json_array_create_empty();
+
+    for (unsigned int i = 0; i < IPOIB_SA_N_STATUSES; i++) {
+        const struct ipoib_sa_refusals *r = &stats->refusals[i];
+        struct json *refusals;
+
+        if (!r->n) {
+            break;
+        }
+        refusals = json_object_create();
+        put_int(refusals, "n", r->n);
+        json_object_put_format(refusals, "status", "0x%04"PRIx16, r->status);
+        json_object_put_string(refusals, "text",
+                               ib_sa_status_to_string(r->status));
+        json_array_add(array, refusals);
+    }
+    json_object_put(json, "refusals", array);
+}
+
+static void
+sa_add(struct ipoib_dev *dev, struct json *rows)
+{
+    const struct ipoib_hca_port *port = dev->port;
+    struct json *json = json_object_create();
+    struct ipoib_sa_stats stats;
+
+    ipoib_sa_get_stats(port->sa, &stats);
+    json_object_put_string(json, "port", dev->name);
+    json_object_put_string(json, "transport",
+                           port->transport ? port->transport->class->name
+                           : ovs_strerror(port->transport_error));
+    json_object_put_string(json, "transport-wanted",
+                           ipoib_sa_mode_to_string(port->sa_mode));
+    put_int(json, "sm-lid", port->attr.sm_lid);
+    put_int(json, "sm-sl", port->attr.sm_sl);
+    put_int(json, "window", stats.window);
+    put_int(json, "outstanding", stats.n_outstanding);
+    put_int(json, "queued", stats.n_queued);
+    put_int(json, "sent", stats.n_sent);
+    put_int(json, "sent-again", stats.n_resent);
+    put_int(json, "answers", stats.n_answers);
+    put_int(json, "refused", stats.n_refused);
+    put_int(json, "timeouts", stats.n_timeouts);
+    put_int(json, "undelivered", stats.n_undelivered);
+    put_int(json, "busy", stats.n_busy);
+    put_int(json, "late", stats.n_late);
+    put_int(json, "bad", stats.n_bad);
+    put_int(json, "reports", stats.n_reports);
+    if (port->transport) {
+        json_object_put_format(json, "qpn", "0x%06"PRIx32,
+                               port->transport->qpn);
+        put_int(json, "recovered", port->transport->n_recovered);
+    }
+    sa_put_latencies(json, &stats);
+    sa_put_refusals(json, &stats);
+    sa_put_info(json, port->sa);
+    json_array_add(rows, json);
+}
+
+static const struct show show_sa = { .add = sa_add };
+
+
+/* ipoib/events. */
+
+static void
+event_add_row(const struct ipoib_event *event, void *aux_)
+{
+    const struct row_aux *aux = aux_;
+    struct json *json = json_object_create();
+
+    json_object_put_string(json, "port", aux->dev->name);
+    json_object_put(json, "time", json_string_create_nocopy(
+        xastrftime_msec("%Y-%m-%dT%H:%M:%S.###Z", event->when, true)));
+    json_object_put_string(json, "type",
+                           ipoib_event_type_to_string(event->type));
+    json_object_put_string(json, "event", event->text);
+    put_int(json, "more", event->n_more);
+    json_array_add(aux->rows, json);
+}
+
+static void
+events_add(struct ipoib_dev *dev, struct json *rows)
+{
+    struct row_aux aux = { dev, rows };
+
+    ipoib_events_merge(&dev->port->events, &dev->part->events, event_add_row,
+                       &aux);
+}
+
+static const struct column event_columns[] = {
+    { "port", "port" }, { "time", "time" }, { "type", "type" },
+    { "more", "more" }, { "event", "event" }, { NULL, NULL },
+};
+static const struct show show_events = { events_add, event_columns };
 
 
 /* Commands. */
@@ -635,6 +793,39 @@ ipoib_unixctl_neigh_flush(struct unixctl_conn *conn, int argc,
     }
 }
 
+struct failing {
+    int msec;
+    int error;
+};
+
+static void
+fail_dev(struct ipoib_dev *dev, void *failing_)
+{
+    struct failing *failing = failing_;
+
+    failing->error = (dev->hca->verbs == &ipoib_verbs_soft
+                      ? ipoib_soft_fail(dev->hca->ctx, failing->msec)
+                      : EOPNOTSUPP);
+}
+
+static void
+ipoib_unixctl_soft_fail(struct unixctl_conn *conn, int argc,
+                        const char *argv[], void *aux OVS_UNUSED)
+{
+    struct failing failing = { .msec = 0 };
+
+    if (argc > 2 && (!str_to_int(argv[2], 10, &failing.msec)
+                     || failing.msec < 0)) {
+        unixctl_command_reply_error(conn, "not a number of milliseconds");
+    } else if (!ipoib_dev_for_each(argv[1], fail_dev, &failing)) {
+        unixctl_command_reply_error(conn, "no such ipoib port");
+    } else if (failing.error) {
+        unixctl_command_reply_error(conn, "not a port of a fabric in software");
+    } else {
+        unixctl_command_reply(conn, NULL);
+    }
+}
+
 void
 ipoib_unixctl_init(void)
 {
@@ -648,6 +839,8 @@ ipoib_unixctl_init(void)
         { "ipoib/path/show", &show_path },
         { "ipoib/mcast/show", &show_mcast },
         { "ipoib/queue/show", &show_queue },
+        { "ipoib/sa/show", &show_sa },
+        { "ipoib/events", &show_events },
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
@@ -655,6 +848,8 @@ ipoib_unixctl_init(void)
                                  1 + IPOIB_JSON_ARG, ipoib_unixctl_show,
                                  CONST_CAST(struct show *, commands[i].show));
     }
+    unixctl_command_register("ipoib/soft/fail", "PORT [MSEC]", 1, 2,
+                             ipoib_unixctl_soft_fail, NULL);
     unixctl_command_register("ipoib/neigh/flush", "[PORT]", 0, 1,
                              ipoib_unixctl_neigh_flush, NULL);
 }

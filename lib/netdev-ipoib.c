@@ -29,11 +29,14 @@
 #include "ipoib-tx.h"
 #include "ipoib-unixctl.h"
 #include "netdev-provider.h"
+#include "openvswitch/poll-loop.h"
+#include "openvswitch/shash.h"
 #include "openvswitch/vlog.h"
 #include "ovs-atomic.h"
 #include "ovs-numa.h"
 #include "seq.h"
 #include "smap.h"
+#include "timeval.h"
 #include "util.h"
 
 VLOG_DEFINE_THIS_MODULE(netdev_ipoib);
@@ -47,6 +50,7 @@ VLOG_DEFINE_THIS_MODULE(netdev_ipoib);
 #define DEFAULT_NEIGHBOURS 65536
 #define MAX_NEIGHBOURS (1 << 21)
 #define MIN_MTU 68
+#define REOPEN_INTERVAL 1000    /* To look for a device that failed, ms. */
 #define MAX_MTU 4092            /* IB MTU of 4096, less the IPoIB header. */
 
 struct netdev_ipoib {
@@ -59,6 +63,8 @@ struct netdev_ipoib {
     struct ipoib_dev_options options;
     struct smap user_options;   /* For get_config(). */
     int requested_mtu;          /* 0: none. */
+    struct ipoib_hca *returned; /* The device, which failed, is back. */
+    long long int next_try;     /* To open a device that has failed. */
     unsigned int requested_n_txq;
 
     /* Main thread writes, all read. */
@@ -121,6 +127,7 @@ netdev_ipoib_destruct(struct netdev *netdev_)
     struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
 
     ipoib_dev_close(netdev->dev);
+    ipoib_hca_unref(netdev->returned);
     free(netdev->options.device);
     smap_destroy(&netdev->user_options);
     ovs_mutex_destroy(&netdev->mutex);
@@ -228,6 +235,45 @@ parse_proxy(const char *name, const struct smap *args, bool *reply,
 }
 
 static bool
+parse_sa(const char *name, const struct smap *args, enum ipoib_sa_mode *mode,
+         char **errp)
+{
+    const char *s = smap_get_def(args, "sa", "auto");
+
+    for (*mode = IPOIB_SA_AUTO; *mode <= IPOIB_SA_UMAD; ++*mode) {
+        if (!strcmp(s, ipoib_sa_mode_to_string(*mode))) {
+            return true;
+        }
+    }
+    VLOG_WARN_BUF(errp, "%s: options:sa=%s is neither 'auto' nor 'qp' nor "
+                  "'umad'", name, s);
+    return false;
+}
+
+static const char *const leave_names[] = {
+    [IPOIB_LEAVE_AUTO] = "auto",
+    [IPOIB_LEAVE_ALWAYS] = "always",
+    [IPOIB_LEAVE_NEVER] = "never",
+};
+
+static bool
+parse_leave(const char *name, const struct smap *args, enum ipoib_leave *leave,
+            char **errp)
+{
+    const char *s = smap_get_def(args, "ib-leave", "auto");
+
+    for (size_t i = 0; i < ARRAY_SIZE(leave_names); i++) {
+        if (!strcmp(s, leave_names[i])) {
+            *leave = i;
+            return true;
+        }
+    }
+    VLOG_WARN_BUF(errp, "%s: options:ib-leave=%s is neither 'auto' nor "
+                  "'always' nor 'never'", name, s);
+    return false;
+}
+
+static bool
 parse_n_desc(const char *name, const struct smap *args, const char *option,
              unsigned int *n_desc, char **errp)
 {
@@ -287,6 +333,8 @@ parse_options(const char *name, const struct smap *args,
         || !get_number(name, args, "max-neighbours", DEFAULT_NEIGHBOURS, 1,
                        MAX_NEIGHBOURS, &neighbours, errp)
         || !parse_proxy(name, args, &config->proxy_reply, errp)
+        || !parse_sa(name, args, &config->sa, errp)
+        || !parse_leave(name, args, &config->leave, errp)
         || !parse_device(name, args, &options->device, errp)) {
         return false;
     }
@@ -304,7 +352,8 @@ log_unknown_options(const char *name, const struct smap *args)
 {
     static const char *const known[] = {
         "device", "port", "pkey", "n_rxq", "n_rxq_desc", "n_txq_desc",
-        "max-host-qps", "max-neighbours", "proxy",
+        "max-host-qps", "max-neighbours", "proxy", "sa",
+        "ib-leave",
     };
     const struct smap_node *node;
 
@@ -401,6 +450,8 @@ netdev_ipoib_get_config(const struct netdev *netdev_, struct smap *args)
                         options->config.max_neighbours);
         smap_add(args, "proxy",
                  options->config.proxy_reply ? "reply" : "forward");
+        smap_add(args, "sa", ipoib_sa_mode_to_string(options->config.sa));
+        smap_add(args, "ib-leave", leave_names[options->config.leave]);
     }
     ovs_mutex_unlock(&netdev->mutex);
     return 0;
@@ -420,6 +471,54 @@ netdev_ipoib_set_tx_multiq(struct netdev *netdev_, unsigned int n_txq)
     return 0;
 }
 
+/* Looks whether the device of 'netdev', if it has failed, is back.  Returns
+ * true if it is not. */
+static bool
+netdev_ipoib_look_for_device(struct netdev_ipoib *netdev, long long int now)
+{
+    bool failed;
+    char *reason;
+
+    ovs_mutex_lock(&netdev->mutex);
+    failed = (netdev->dev && !netdev->returned
+              && ipoib_dev_has_failed(netdev->dev));
+    if (failed && now >= netdev->next_try) {
+        netdev->next_try = now + REOPEN_INTERVAL;
+        if (!ipoib_hca_ref(netdev->options.device, &netdev->returned,
+                           &reason)) {
+            netdev_request_reconfigure(&netdev->up);
+            failed = false;
+        }
+        free(reason);
+    }
+    ovs_mutex_unlock(&netdev->mutex);
+    return failed;
+}
+
+/* Moves 'netdev' to the device that has returned. */
+static void
+netdev_ipoib_reopen(struct netdev_ipoib *netdev)
+    OVS_REQUIRES(netdev->mutex)
+{
+    const char *name = netdev_get_name(&netdev->up);
+    char *reason = NULL;
+
+    ipoib_dev_close(netdev->dev);
+    netdev->dev = NULL;
+    if (ipoib_dev_open(name, &netdev->options, &dev_ops, netdev,
+                       &netdev->dev, &reason)) {
+        VLOG_WARN("%s: the device is back, but: %s", name, reason);
+    } else {
+        VLOG_INFO("%s: the device is back", name);
+        if (netdev->requested_mtu) {
+            ipoib_dev_set_mtu(netdev->dev, netdev->requested_mtu);
+        }
+    }
+    free(reason);
+    ipoib_hca_unref(netdev->returned);
+    netdev->returned = NULL;
+}
+
 static int
 netdev_ipoib_reconfigure(struct netdev *netdev_)
 {
@@ -428,6 +527,9 @@ netdev_ipoib_reconfigure(struct netdev *netdev_)
     int error;
 
     ovs_mutex_lock(&netdev->mutex);
+    if (netdev->returned) {
+        netdev_ipoib_reopen(netdev);
+    }
     if (!netdev->dev) {
         error = ENODEV;
     } else {
@@ -799,11 +901,35 @@ netdev_ipoib_class_init(void)
     return 0;
 }
 
-/* Memory of packets that were in OVS when their port went. */
+/* Some device has failed.  Main thread. */
+static bool any_failed;
+
+/* Memory of packets that were in OVS when their port went, and devices that
+ * come back. */
 static void
-netdev_ipoib_run(const struct netdev_class *class OVS_UNUSED)
+netdev_ipoib_run(const struct netdev_class *class)
 {
+    struct shash_node *node;
+    struct shash devices;
+
     ipoib_pool_sweep();
+    any_failed = false;
+    shash_init(&devices);
+    netdev_get_devices(class, &devices);
+    SHASH_FOR_EACH (node, &devices) {
+        any_failed |= netdev_ipoib_look_for_device(
+            netdev_ipoib_cast(node->data), time_msec());
+        netdev_close(node->data);
+    }
+    shash_destroy(&devices);
+}
+
+static void
+netdev_ipoib_wait(const struct netdev_class *class OVS_UNUSED)
+{
+    if (any_failed) {
+        poll_timer_wait(REOPEN_INTERVAL);
+    }
 }
 
 static const struct netdev_class netdev_ipoib_class = {
@@ -811,6 +937,7 @@ static const struct netdev_class netdev_ipoib_class = {
     .is_pmd = true,
     .init = netdev_ipoib_class_init,
     .run = netdev_ipoib_run,
+    .wait = netdev_ipoib_wait,
     .alloc = netdev_ipoib_alloc,
     .construct = netdev_ipoib_construct,
     .destruct = netdev_ipoib_destruct,

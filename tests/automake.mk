@@ -7,10 +7,13 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/ipoib-null-verbs.h \
 	tests/ipoib-test-gateway.c \
 	tests/ipoib-test-gateway.h \
+	tests/ipoib-traffic.c \
 	tests/ipoib-vectors.h \
 	tests/test-ipoib-bench.c \
 	tests/test-ipoib-compat.c \
 	tests/test-ipoib-datapath.c \
+	tests/test-ipoib-events.c \
+	tests/test-ipoib-fabric-external.c \
 	tests/test-ipoib-fabric-lib.c \
 	tests/test-ipoib-fabric-sa.c \
 	tests/test-ipoib-fabric.c \
@@ -18,6 +21,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-fake.c \
 	tests/test-ipoib-fake.h \
 	tests/test-ipoib-host-neigh.c \
+	tests/test-ipoib-kernel.c \
 	tests/test-ipoib-mcast.c \
 	tests/test-ipoib-packet.c \
 	tests/test-ipoib-path.c \
@@ -29,6 +33,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-tables.c \
 	tests/test-ipoib-tables.h \
 	tests/test-ipoib-tx.c \
+	tests/test-ipoib-umad.c \
 	tests/test-ipoib-verbs-hostile.c \
 	tests/test-ipoib-verbs-port.c \
 	tests/test-ipoib-verbs-queues.c \
@@ -55,8 +60,10 @@ TESTSUITE_AT = \
 	tests/ipoib-docs.at \
 	tests/ipoib-fabric.at \
 	tests/ipoib-macros.at \
+	tests/ipoib-opensm.at \
 	tests/ipoib-sa.at \
 	tests/ipoib-source.at \
+	tests/ipoib-umad.at \
 	tests/ipoib-unit.at \
 	tests/ipoib-verbs.at \
 	tests/ipoib-vswitchd.at
@@ -66,9 +73,11 @@ SYSTEM_TESTSUITE_AT = \
 	tests/ipoib-macros.at \
 	tests/system-ipoib-docs.at \
 	tests/system-ipoib-events.at \
+	tests/system-ipoib-traffic.at \
 	tests/system-ipoib-gateway.at \
 	tests/system-ipoib-host.at \
 	tests/system-ipoib-macros.at \
+	tests/system-ipoib-opensm.at \
 	tests/system-ipoib-vswitchd.at
 
 EXTRA_DIST += \
@@ -77,10 +86,13 @@ EXTRA_DIST += \
 	tests/check-docs \
 	tests/check-layers \
 	tests/check-ovs \
+	tests/crowd.py \
 	tests/in-sandbox \
+	tests/liar.py \
 	tests/ping-gap.py \
 	tests/lsan.supp \
 	tests/run-document \
+	tests/sim-fuzz.py \
 	tests/verbs-control
 
 TESTSUITE = tests/testsuite

@@ -271,6 +271,13 @@ static int
 null_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
     if (mask & IBV_QP_STATE) {
+        if (mask & IBV_QP_CUR_STATE) {
+            /* After a failed send. */
+            if (!hca_of(qp->context)->broken) {
+                return EINVAL;
+            }
+            hca_of(qp->context)->broken = false;
+        }
         qp->state = attr->qp_state;
         if (attr->qp_state == IBV_QPS_RESET) {
             struct null_hca *hca = hca_of(qp->context);

@@ -861,6 +861,34 @@ tf_test_sm_restart(void)
 }
 
 /* Versions, classes, methods, GRH, P_Keys. */
+/* Ports that only the subnet manager knows. */
+void
+tf_test_made_up(void)
+{
+    struct tf_port *a = tf_attach(GUID_A);
+    struct ib_path_record path;
+    char *s;
+    uint64_t first, last, no_lid;
+
+    s = tf_appctl("fabric/add-ports", "10000", NULL);
+    CHECK(sscanf(s, "%"SCNx64"-%"SCNx64, &first, &last) == 2);
+    free(s);
+    CHECK_EQ(last - first, 9999);
+    for (uint64_t guid = first; guid <= last; guid++) {
+        CHECK_EQ(tf_path(a, guid, 0xffff, &path), 0);
+    }
+    no_lid = tf_counter("drop_no_lid");
+    tf_send_text(a, ntohs(path.dlid), 0x200, "to nobody");
+    CHECK_EQ(tf_path(a, last + 1, 0xffff, &path), IB_SA_NO_RECORDS);
+    CHECK_EQ(tf_counter("drop_no_lid"), no_lid + 1);
+
+    /* There are no more LIDs than there are. */
+    free(tf_appctl_fails("fabric/add-ports", "49000", NULL));
+    free(tf_appctl_fails("fabric/add-ports", "0", NULL));
+    free(tf_appctl_fails("fabric/add-ports", "x", NULL));
+    tf_close(a);
+}
+
 void
 tf_test_sa_headers(void)
 {

@@ -841,6 +841,8 @@ test_ipoib_fabric_main(int argc, char *argv[])
         { "sa-faults", tf_test_sa_faults },
         { "sm-restart", tf_test_sm_restart },
         { "sa-headers", tf_test_sa_headers },
+        { "made-up", tf_test_made_up },
+        { "external", tf_test_external },
     };
 
     set_program_name(argv[0]);

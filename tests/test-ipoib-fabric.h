@@ -112,5 +112,7 @@ void tf_test_inform(void);
 void tf_test_sa_faults(void);
 void tf_test_sm_restart(void);
 void tf_test_sa_headers(void);
+void tf_test_made_up(void);
+void tf_test_external(void);
 
 #endif /* test-ipoib-fabric.h */

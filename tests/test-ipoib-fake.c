@@ -171,6 +171,8 @@ fake_sa_start(struct fake_transport **tp, uint32_t cap_mask2)
     return sa;
 }
 
+uint16_t fake_sa_lid = 1;
+
 void
 fake_answer(struct ipoib_sa *sa, const struct ib_sa_mad *req, uint16_t status,
             const void *record, size_t len)
@@ -184,7 +186,7 @@ fake_answer(struct ipoib_sa *sa, const struct ib_sa_mad *req, uint16_t status,
         memset(resp.data, 0, sizeof resp.data);
         memcpy(resp.data, record, len);
     }
-    ipoib_sa_receive(sa, &resp, 1);
+    ipoib_sa_receive(sa, &resp, fake_sa_lid);
 }
 
 void

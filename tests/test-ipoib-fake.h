@@ -48,6 +48,7 @@ struct fake_ah {
 extern const struct ipoib_verbs fake_verbs;
 extern int fake_n_ahs;          /* That exist. */
 extern int fake_n_ahs_made;     /* Ever. */
+extern uint16_t fake_sa_lid;    /* From which fake_answer() answers. */
 extern int fake_ah_error;       /* If nonzero, create_ah() fails so. */
 const struct ibv_ah_attr *fake_ah_attr(const struct ibv_ah *);
 

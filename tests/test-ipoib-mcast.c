@@ -965,6 +965,62 @@ test_random(void)
     env_stop(&env);
 }
 
+/* A port that is shared with the kernel's own IPoIB. */
+static void
+test_policy(void)
+{
+    struct ipoib_mcast_policy policy = { .refresh = true };
+    struct ipoib_mcast_group *g;
+    long long int start;
+    struct env env;
+
+    env_start(&env, 0);
+    ipoib_mcast_set_policy(env.mcast, &policy);
+    join_broadcast(&env);
+    g = ipoib_mcast_want(env.mcast, &env.mdns, IPOIB_MCAST_RECV);
+    answer(&env, 0, MDNS_ANSWER);
+    start = fake_now;
+
+    /* Each is joined again, with data flowing: between 45 and 60 s. */
+    for (int i = 0; i < 2; i++) {
+        while (!env.t->n_sent) {
+            pass(&env, 50);
+            ovs_assert(fake_now - start <= 60200);
+        }
+        ovs_assert(fake_now - start >= 45000);
+        ovs_assert(g->state == IPOIB_MCAST_JOINED && g->ah && g->attached);
+        answer(&env, 0,
+               ib_gid_equals(&ALIGNED_CAST(const struct ib_mcmember_record *,
+                                           fake_sent(env.t, 0)->data)->mgid,
+                             &env.mdns) ? MDNS_ANSWER : BROADCAST_ANSWER);
+    }
+
+    /* Nothing is left. */
+    ipoib_mcast_unwant(env.mcast, &env.mdns);
+    run(&env);
+    CHECK_INT(env.t->n_sent, 0);
+    ovs_assert(!ipoib_mcast_find(env.mcast, &env.mdns));
+    ipoib_mcast_want(env.mcast, &env.mdns, IPOIB_MCAST_RECV);
+    answer(&env, 0, MDNS_ANSWER);
+    ipoib_mcast_leave_all(env.mcast);
+    CHECK_INT(env.t->n_sent, 0);
+    env_stop(&env);
+
+    /* Everything is left, and nothing refreshed. */
+    env_start(&env, 0);
+    policy = (struct ipoib_mcast_policy) { .leave = true,
+                                           .leave_broadcast = true };
+    ipoib_mcast_set_policy(env.mcast, &policy);
+    join_broadcast(&env);
+    ipoib_mcast_want(env.mcast, &env.mdns, IPOIB_MCAST_RECV);
+    answer(&env, 0, MDNS_ANSWER);
+    pass(&env, 200000);
+    CHECK_INT(env.t->n_sent, 0);
+    ipoib_mcast_leave_all(env.mcast);
+    CHECK_INT(env.t->n_sent, 2);
+    env_stop(&env);
+}
+
 static void
 test_ipoib_mcast_main(int argc, char *argv[])
 {
@@ -983,6 +1039,7 @@ test_ipoib_mcast_main(int argc, char *argv[])
     test_many();
     test_slots();
     test_random();
+    test_policy();
     ovsrcu_exit();
 }
 

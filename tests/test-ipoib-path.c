@@ -666,6 +666,44 @@ test_random(void)
     env_stop(&env);
 }
 
+/* Paths with the same attributes have one AH, which lives as long as one of
+ * them needs it. */
+static void
+test_sharing(void)
+{
+    struct ib_path_record rec = good_record();
+    struct ipoib_path *paths[3];
+    struct ibv_ah *shared;
+    struct env env;
+
+    env_start(&env);
+    for (int i = 0; i < 3; i++) {
+        struct ib_gid gid = env.dgid;
+
+        gid.raw[15] ^= i;
+        rec.dgid = gid;
+        rec.dlid = htons(i == 2 ? 5 : 4);
+        paths[i] = ipoib_path_ref(env.table, &gid);
+        answer(&env, 0, &rec);
+    }
+    shared = paths[0]->ah;
+    ovs_assert(shared && paths[1]->ah == shared && paths[2]->ah != shared);
+    CHECK_INT(ipoib_ah_count(env.reaper), 2);
+    CHECK_INT(fake_n_ahs, 2);
+
+    /* With a GRH, the GIDs differ. */
+    env.params.needs_grh = true;
+    ipoib_path_table_set_params(env.table, &env.params);
+    ovs_assert(paths[0]->ah != shared && paths[0]->ah != paths[1]->ah);
+    CHECK_INT(ipoib_ah_count(env.reaper), 3);
+    env.params.needs_grh = false;
+    ipoib_path_table_set_params(env.table, &env.params);
+    ovs_assert(paths[0]->ah == paths[1]->ah);
+    CHECK_INT(ipoib_ah_count(env.reaper), 2);
+    env_stop(&env);
+    CHECK_INT(fake_n_ahs, 0);
+}
+
 /* An AH ends IPOIB_AH_REST after the grace period after its retirement, and
  * not before. */
 static void
@@ -711,6 +749,7 @@ test_ipoib_path_main(int argc, char *argv[])
     test_unused();
     test_many();
     test_random();
+    test_sharing();
     test_reaper();
     ovsrcu_exit();
 }

@@ -223,6 +223,10 @@ test_lies(void)
     CHECK_INT(stats_of(sa).n_bad, 4);
     ipoib_sa_receive(sa, fake_sent(t, 0), 1); /* A request. */
     CHECK_INT(stats_of(sa).n_bad, 5);
+    mad = *fake_sent(t, 0);
+    mad.method = IB_METHOD_GET_RESP;
+    ipoib_sa_receive(sa, &mad, 77);     /* Somebody else. */
+    CHECK_INT(stats_of(sa).n_bad, 6);
 
     CHECK_INT(result.n, 0);
     fake_answer(sa, fake_sent(t, 0), 0, NULL, 0);
@@ -336,6 +340,7 @@ test_dest(void)
 
     fake_clear(t);
     ipoib_sa_set_dest(sa, &other);
+    fake_sa_lid = 9;
     ipoib_sa_run(sa, fake_now);
     /* ClassPortInfo, then those two in order. */
     CHECK_INT(t->n_sent, 3);
@@ -372,6 +377,7 @@ test_dest(void)
     CHECK_INT(t2->n_sent, 2);
     fake_answer(sa, fake_sent(t2, 1), 0, NULL, 0);
     CHECK_INT(b.n, 1);
+    fake_sa_lid = 1;
     finish(sa, t);
     t2->up.class->destroy(&t2->up);
 }
@@ -610,6 +616,51 @@ test_random(void)
     finish(sa, t);
 }
 
+/* What people are shown. */
+static void
+test_stats(void)
+{
+    static const uint16_t statuses[] = { IB_SA_NO_RECORDS, 0, IB_SA_REQ_DENIED,
+                                         IB_SA_NO_RECORDS };
+    struct fake_transport *t;
+    struct ipoib_sa *sa = fake_sa_start(&t, 0x1007);
+    struct ipoib_sa_stats before = stats_of(sa), stats;
+    struct ipoib_sa_info info;
+    struct result result;
+    uint64_t n = 0;
+
+    ipoib_sa_get_info(sa, &info);
+    ovs_assert(info.known && !info.silent);
+    CHECK_INT(info.cap_mask2, 0x1007);
+    for (size_t i = 0; i < ARRAY_SIZE(statuses); i++) {
+        send_get(sa, &result);
+        fake_clear(t);
+        ipoib_sa_run(sa, fake_now);
+        xnanosleep(3 * 1000 * 1000);
+        fake_answer(sa, fake_sent(t, 0), statuses[i], NULL, 0);
+        CHECK_INT(result.status, statuses[i]);
+    }
+    stats = stats_of(sa);
+    CHECK_INT(stats.refusals[0].status, IB_SA_NO_RECORDS);
+    CHECK_INT(stats.refusals[0].n, 2);
+    CHECK_INT(stats.refusals[1].status, IB_SA_REQ_DENIED);
+    CHECK_INT(stats.refusals[1].n, 1);
+    CHECK_INT(stats.refusals[2].n, 0);
+    for (unsigned int i = 0; i < IPOIB_SA_N_LATENCIES; i++) {
+        uint64_t bucket = stats.latencies[i] - before.latencies[i];
+
+        ovs_assert(!i || (ipoib_sa_latency_limit(i)
+                          > ipoib_sa_latency_limit(i - 1)));
+        /* None can have taken less than 3 ms. */
+        ovs_assert(!bucket || ipoib_sa_latency_limit(i) >= 3000);
+        n += bucket;
+    }
+    CHECK_INT(n, 4);
+    CHECK_INT(ipoib_sa_latency_limit(0), 100);
+    CHECK_INT(ipoib_sa_latency_limit(14), 5000000);
+    finish(sa, t);
+}
+
 static void
 test_ipoib_sa_main(int argc, char *argv[])
 {
@@ -628,6 +679,7 @@ test_ipoib_sa_main(int argc, char *argv[])
     test_full();
     test_nested();
     test_random();
+    test_stats();
 }
 
 OVSTEST_REGISTER("test-ipoib-sa", test_ipoib_sa_main);

@@ -33,7 +33,7 @@
 #include "unixctl.h"
 #include "util.h"
 
-/* test-ipoib-subnet DEVICE N SOCKET
+/* test-ipoib-subnet DEVICE N SOCKET [GUID COUNT]
  *
  * Opens DEVICE, a software HCA on a fabric, joins the broadcast group and N
  * others, half of them to send only, and resolves paths: to three other HCAs,
@@ -42,7 +42,9 @@
  *
  *     broadcast JOINED, N joined, N attached, N ready, N stale, N failed
  *
- * (and ", needs a GRH" where the port requires one).
+ * (and ", needs a GRH" where the port requires one).  With GUID, resolves COUNT
+ * paths more, to the GUIDs from GUID on; "ahs" prints how many address handles
+ * there are.
  *
  * "refresh" asks for all paths again, "leave" leaves all groups, "break sqe"
  * and "break err" stop the queue pair for management. */
@@ -375,6 +377,17 @@ show_stats(struct unixctl_conn *conn, int argc OVS_UNUSED,
 }
 
 static void
+show_ahs(struct unixctl_conn *conn, int argc OVS_UNUSED,
+         const char *argv[] OVS_UNUSED, void *subnet_)
+{
+    const struct subnet *subnet = subnet_;
+    char *s = xasprintf("%"PRIuSIZE, ipoib_ah_count(subnet->reaper));
+
+    unixctl_command_reply(conn, s);
+    free(s);
+}
+
+static void
 do_refresh(struct unixctl_conn *conn, int argc OVS_UNUSED,
            const char *argv[] OVS_UNUSED, void *subnet_)
 {
@@ -441,14 +454,15 @@ test_ipoib_subnet_main(int argc, char *argv[])
     int n_groups;
 
     set_program_name(argv[0]);
-    if (argc != 4) {
-        ovs_fatal(0, "usage: %s DEVICE N SOCKET", argv[0]);
+    if (argc != 4 && argc != 6) {
+        ovs_fatal(0, "usage: %s DEVICE N SOCKET [GUID COUNT]", argv[0]);
     }
     fatal_ignore_sigpipe();
     coverage_init();
     n_groups = atoi(argv[2]);
     CHECK_ERROR(unixctl_server_create(argv[3], &server));
     unixctl_command_register("show", "", 0, 0, show, &subnet);
+    unixctl_command_register("ahs", "", 0, 0, show_ahs, &subnet);
     unixctl_command_register("stats", "", 0, 0, show_stats, &subnet);
     unixctl_command_register("refresh", "", 0, 0, do_refresh, &subnet);
     unixctl_command_register("leave", "", 0, 0, do_leave, &subnet);
@@ -469,6 +483,12 @@ test_ipoib_subnet_main(int argc, char *argv[])
     }
     for (int i = 0; i < N_PEERS + 2; i++) {
         struct ib_gid gid = ib_gid_make(IB_GID_PREFIX_DEFAULT, OWN_GUID + i);
+
+        ipoib_path_ref(subnet.paths, &gid);
+    }
+    for (int i = 0; argc > 5 && i < atoi(argv[5]); i++) {
+        struct ib_gid gid = ib_gid_make(IB_GID_PREFIX_DEFAULT,
+                                        strtoull(argv[4], NULL, 16) + i);
 
         ipoib_path_ref(subnet.paths, &gid);
     }

@@ -9,8 +9,12 @@ utilities_ovs_ipoib_fabric_SOURCES = \
 	utilities/fabric-forward.h \
 	utilities/fabric-groups.c \
 	utilities/fabric-groups.h \
+	utilities/fabric-ibsim.c \
+	utilities/fabric-ibsim.h \
 	utilities/fabric-inform.c \
 	utilities/fabric-inform.h \
+	utilities/fabric-opensm.c \
+	utilities/fabric-opensm.h \
 	utilities/fabric-pcap.c \
 	utilities/fabric-pcap.h \
 	utilities/fabric-ports.c \
@@ -21,6 +25,10 @@ utilities_ovs_ipoib_fabric_SOURCES = \
 	utilities/fabric-sa-records.h \
 	utilities/fabric-sa.c \
 	utilities/fabric-sa.h \
+	utilities/fabric-sma.c \
+	utilities/fabric-sma.h \
+	utilities/fabric-switch.c \
+	utilities/fabric-switch.h \
 	utilities/fabric-transport.c \
 	utilities/fabric-transport.h \
 	utilities/fabric.h \

@@ -20,6 +20,7 @@
 
 #include "fabric-fault.h"
 #include "fabric-groups.h"
+#include "fabric-opensm.h"
 #include "fabric-pcap.h"
 #include "fabric-ports.h"
 #include "fabric-sa.h"
@@ -186,37 +187,65 @@ rate_to_string(uint8_t rate)
     return xasprintf("%g Gb/s", fabric_sa_rate_value(rate) / 10.0);
 }
 
-static const char *
-sm_state(const struct fabric *fabric)
+/* What fabric/show shows. */
+struct summary {
+    struct sset addresses;
+    bool sm_up;
+    char *rate, *group_rate;
+    size_t n_groups;
+};
+
+static void
+summary_init(const struct fabric *fabric, struct summary *s)
 {
-    return fabric->sm_down_until == LLONG_MIN ? "up" : "down";
+    sset_init(&s->addresses);
+    fabric_transport_format_addresses(fabric->transport, &s->addresses);
+    s->rate = rate_to_string(fabric->cfg.rate);
+    s->group_rate = rate_to_string(fabric->cfg.group_rate);
+    if (fabric->opensm) {
+        s->sm_up = fabric_opensm_is_up(fabric);
+        s->n_groups = fabric_opensm_count_groups(fabric);
+    } else {
+        s->sm_up = fabric->sm_down_until == LLONG_MIN;
+        s->n_groups = hmap_count(&fabric->groups);
+    }
+}
+
+static void
+summary_uninit(struct summary *s)
+{
+    sset_destroy(&s->addresses);
+    free(s->rate);
+    free(s->group_rate);
 }
 
 static struct json *
-fabric_to_json(const struct fabric *fabric, const struct sset *addresses,
-               const char *rate, const char *group_rate)
+summary_to_json(const struct fabric *fabric, const struct summary *s)
 {
     const struct fabric_config *cfg = &fabric->cfg;
     struct json *j = json_object_create();
     struct json *array = json_array_create_empty();
     const char *address;
 
-    SSET_FOR_EACH (address, addresses) {
+    SSET_FOR_EACH (address, &s->addresses) {
         json_array_add(array, json_string_create(address));
     }
     json_object_put(j, "addresses", array);
-    json_object_put_string(j, "sm", sm_state(fabric));
+    json_object_put_string(j, "sm", s->sm_up ? "up" : "down");
     json_object_put(j, "sm-lid", json_integer_create(fabric->sm->lid));
-    json_object_put_format(j, "gid-prefix", "%016"PRIx64, cfg->prefix);
     json_object_put(j, "mtu", json_integer_create(ib_mtu_bytes(cfg->mtu)));
-    json_object_put_string(j, "rate", rate);
-    json_object_put_string(j, "group-rate", group_rate);
-    json_object_put(j, "sl", json_integer_create(cfg->sl));
-    json_object_put(j, "lmc", json_integer_create(cfg->lmc));
-    json_object_put_format(j, "qkey", "0x%08"PRIx32, cfg->qkey);
+    json_object_put_string(j, "rate", s->rate);
+    if (fabric->opensm) {
+        json_object_put_string(j, "opensm", fabric_opensm_name(fabric));
+    } else {
+        json_object_put_format(j, "gid-prefix", "%016"PRIx64, cfg->prefix);
+        json_object_put_string(j, "group-rate", s->group_rate);
+        json_object_put(j, "sl", json_integer_create(cfg->sl));
+        json_object_put(j, "lmc", json_integer_create(cfg->lmc));
+        json_object_put_format(j, "qkey", "0x%08"PRIx32, cfg->qkey);
+    }
     json_object_put(j, "ports", json_integer_create(fabric->n_attached));
-    json_object_put(j, "groups", json_integer_create(
-                        hmap_count(&fabric->groups)));
+    json_object_put(j, "groups", json_integer_create(s->n_groups));
     if (fabric->pcap) {
         json_object_put_string(j, "pcap", fabric_pcap_name(fabric->pcap));
     }
@@ -224,24 +253,30 @@ fabric_to_json(const struct fabric *fabric, const struct sset *addresses,
 }
 
 static void
-format_fabric(const struct fabric *fabric, const struct sset *addresses,
-              const char *rate, const char *group_rate, struct ds *ds)
+format_summary(const struct fabric *fabric, const struct summary *s,
+               struct ds *ds)
 {
     const struct fabric_config *cfg = &fabric->cfg;
     const char *address;
 
-    SSET_FOR_EACH (address, addresses) {
+    SSET_FOR_EACH (address, &s->addresses) {
         ds_put_format(ds, "listening: %s\n", address);
     }
-    ds_put_format(ds, "subnet manager: %s, LID %"PRIu16"\n",
-                  sm_state(fabric), fabric->sm->lid);
-    ds_put_format(ds, "GID prefix: %016"PRIx64"\n", cfg->prefix);
-    ds_put_format(ds, "links: MTU %d, %s, LMC %"PRIu8"\n",
-                  ib_mtu_bytes(cfg->mtu), rate, cfg->lmc);
-    ds_put_format(ds, "groups: %s, SL %"PRIu8", Q_Key 0x%08"PRIx32"\n",
-                  group_rate, cfg->sl, cfg->qkey);
+    ds_put_format(ds, "subnet manager: %s, LID %"PRIu16,
+                  s->sm_up ? "up" : "down", fabric->sm->lid);
+    if (fabric->opensm) {
+        ds_put_format(ds, ", opensm:%s\n", fabric_opensm_name(fabric));
+        ds_put_format(ds, "links: MTU %d, %s\n", ib_mtu_bytes(cfg->mtu),
+                      s->rate);
+    } else {
+        ds_put_format(ds, "\nGID prefix: %016"PRIx64"\n", cfg->prefix);
+        ds_put_format(ds, "links: MTU %d, %s, LMC %"PRIu8"\n",
+                      ib_mtu_bytes(cfg->mtu), s->rate, cfg->lmc);
+        ds_put_format(ds, "groups: %s, SL %"PRIu8", Q_Key 0x%08"PRIx32"\n",
+                      s->group_rate, cfg->sl, cfg->qkey);
+    }
     ds_put_format(ds, "%"PRIuSIZE" ports, %"PRIuSIZE" groups\n",
-                  fabric->n_attached, hmap_count(&fabric->groups));
+                  fabric->n_attached, s->n_groups);
     if (fabric->pcap) {
         ds_put_format(ds, "capture: %s\n", fabric_pcap_name(fabric->pcap));
     }
@@ -252,28 +287,22 @@ fabric_show(struct unixctl_conn *conn, int argc, const char *argv[],
             void *fabric_)
 {
     struct fabric *fabric = fabric_;
-    struct sset addresses = SSET_INITIALIZER(&addresses);
-    char *rate, *group_rate;
+    struct summary summary;
     bool json;
 
     if (!take_format(conn, &argc, argv, &json)) {
         return;
     }
-    fabric_transport_format_addresses(fabric->transport, &addresses);
-    rate = rate_to_string(fabric->cfg.rate);
-    group_rate = rate_to_string(fabric->cfg.group_rate);
+    summary_init(fabric, &summary);
     if (json) {
-        ipoib_reply_json(conn, fabric_to_json(fabric, &addresses, rate,
-                                              group_rate));
+        ipoib_reply_json(conn, summary_to_json(fabric, &summary));
     } else {
         struct ds ds = DS_EMPTY_INITIALIZER;
 
-        format_fabric(fabric, &addresses, rate, group_rate, &ds);
+        format_summary(fabric, &summary, &ds);
         reply_ds_and_free(conn, &ds);
     }
-    sset_destroy(&addresses);
-    free(rate);
-    free(group_rate);
+    summary_uninit(&summary);
 }
 
 static void
@@ -431,6 +460,21 @@ format_group(const struct fabric_group *group, struct ds *ds)
     ds_put_char(ds, '\n');
 }
 
+/* fabric_groups() where all that is known of groups is in the tables of
+ * switches. */
+static void
+show_tables(struct unixctl_conn *conn, const struct fabric *fabric, bool json)
+{
+    if (json) {
+        ipoib_reply_json(conn, fabric_opensm_groups_to_json(fabric));
+    } else {
+        struct ds ds = DS_EMPTY_INITIALIZER;
+
+        fabric_opensm_format_groups(fabric, &ds);
+        reply_ds_and_free(conn, &ds);
+    }
+}
+
 static void
 fabric_groups(struct unixctl_conn *conn, int argc, const char *argv[],
               void *fabric_)
@@ -444,6 +488,11 @@ fabric_groups(struct unixctl_conn *conn, int argc, const char *argv[],
 
     if (!take_format(conn, &argc, argv, &json)) {
         json_destroy(array);
+        return;
+    }
+    if (fabric->opensm) {
+        json_destroy(array);
+        show_tables(conn, fabric, json);
         return;
     }
     groups = fabric_groups_sorted(fabric, &n);
@@ -609,8 +658,9 @@ fabric_set_grh_required(struct unixctl_conn *conn, int argc OVS_UNUSED,
                                              argv[2]));
         return;
     }
-    if (!on && (port->lid_next
-                || fabric_port_by_lid(fabric, port->lid) != port)) {
+    if (!on && !fabric->topology
+        && (port->lid_next
+            || fabric_port_by_lid(fabric, port->lid) != port)) {
         unixctl_command_reply_error(conn, "the port shares its LID: give it "
                                     "one of its own first");
         return;
@@ -702,6 +752,58 @@ fabric_reregister(struct unixctl_conn *conn, int argc, const char *argv[],
     unixctl_command_reply(conn, NULL);
 }
 
+/* Groups. */
+
+/* Does to 'group' what 'word' says: "qkey=Q_KEY" or "mlid=MLID". */
+static char *
+change_group(struct fabric *fabric, struct fabric_group *group,
+             const char *word)
+{
+    unsigned long long int value;
+    const char *p = strchr(word, '=');
+
+    if (!p || !str_to_ullong(p + 1, 0, &value) || value > UINT32_MAX) {
+        return xasprintf("%s: neither qkey=Q_KEY nor mlid=MLID", word);
+    } else if (!strncmp(word, "qkey=", 5)) {
+        group->qkey = value;
+        return NULL;
+    } else if (!strncmp(word, "mlid=", 5)) {
+        return fabric_group_set_mlid(fabric, group,
+                                     MIN(value, UINT16_MAX));
+    }
+    return xasprintf("%s: neither qkey=Q_KEY nor mlid=MLID", word);
+}
+
+static void
+fabric_set_group(struct unixctl_conn *conn, int argc, const char *argv[],
+                 void *fabric_)
+{
+    struct fabric *fabric = fabric_;
+    struct fabric_group *group;
+    struct in6_addr mgid;
+    struct ib_gid gid;
+    char *error = NULL;
+
+    if (inet_pton(AF_INET6, argv[1], &mgid) != 1) {
+        reply_error_and_free(conn, xasprintf("%s: not an MGID", argv[1]));
+        return;
+    }
+    memcpy(&gid, &mgid, sizeof gid);
+    group = fabric_group_by_mgid(fabric, &gid);
+    if (!group) {
+        reply_error_and_free(conn, xasprintf("%s: there is no such group",
+                                             argv[1]));
+        return;
+    }
+    for (int i = 2; i < argc && !error; i++) {
+        error = change_group(fabric, group, argv[i]);
+    }
+    if (!error) {
+        fabric_reregister_all(fabric);
+    }
+    reply_result(conn, error);
+}
+
 /* The subnet manager. */
 
 static void
@@ -758,6 +860,56 @@ fabric_sm_restart(struct unixctl_conn *conn, int argc, const char *argv[],
     fabric_sa_restart(fabric_, seconds * 1000);
     unixctl_command_reply(conn, NULL);
 }
+
+static void
+fabric_switches(struct unixctl_conn *conn, int argc, const char *argv[],
+                void *fabric_)
+{
+    struct fabric *fabric = fabric_;
+    bool json;
+
+    if (!take_format(conn, &argc, argv, &json)) {
+        return;
+    }
+    if (!fabric->topology) {
+        unixctl_command_reply_error(conn, "there are switches only with "
+                                    "--sm=opensm:NAME");
+    } else if (json) {
+        ipoib_reply_json(conn, fabric_opensm_to_json(fabric));
+    } else {
+        struct ds ds = DS_EMPTY_INITIALIZER;
+
+        fabric_opensm_format(fabric, &ds);
+        reply_ds_and_free(conn, &ds);
+    }
+}
+
+static void
+fabric_add_ports(struct unixctl_conn *conn, int argc OVS_UNUSED,
+                 const char *argv[], void *fabric_)
+{
+    struct fabric *fabric = fabric_;
+    uint64_t first = fabric->next_made_up;
+    unsigned int n;
+    char *error;
+
+    if (!str_to_uint(argv[1], 10, &n) || !n || n >= FABRIC_N_LIDS) {
+        reply_error_and_free(conn, xasprintf("%s: not 1 to %d ports", argv[1],
+                                             FABRIC_N_LIDS - 1));
+        return;
+    }
+    error = fabric_ports_make_up(fabric, n);
+    if (error) {
+        reply_error_and_free(conn, error);
+    } else {
+        char *s = xasprintf("%016"PRIx64"-%016"PRIx64, first,
+                            fabric->next_made_up - 1);
+
+        unixctl_command_reply(conn, s);
+        free(s);
+    }
+}
+
 
 /* Faults and captures. */
 
@@ -842,6 +994,15 @@ fabric_pcap(struct unixctl_conn *conn, int argc OVS_UNUSED,
     unixctl_command_reply(conn, NULL);
 }
 
+/* In place of commands that tell the built-in subnet manager what to do. */
+static void
+refuse(struct unixctl_conn *conn, int argc OVS_UNUSED, const char *argv[],
+       void *fabric OVS_UNUSED)
+{
+    reply_error_and_free(conn, xasprintf("%s: OpenSM is the subnet manager",
+                                         argv[0]));
+}
+
 void
 fabric_commands_init(struct fabric *fabric)
 {
@@ -849,36 +1010,43 @@ fabric_commands_init(struct fabric *fabric)
         const char *name, *usage;
         int min, max;
         unixctl_cb_func *cb;
+        bool builtin;           /* Of the built-in subnet manager. */
     } commands[] = {
-        { "fabric/show", "[--format=json]", 0, 1, fabric_show },
-        { "fabric/address", "", 0, 0, fabric_address },
-        { "fabric/ports", "[--format=json]", 0, 1, fabric_ports },
-        { "fabric/groups", "[--format=json]", 0, 1, fabric_groups },
+        { "fabric/show", "[--format=json]", 0, 1, fabric_show, false },
+        { "fabric/address", "", 0, 0, fabric_address, false },
+        { "fabric/ports", "[--format=json]", 0, 1, fabric_ports, false },
+        { "fabric/switches", "[--format=json]", 0, 1, fabric_switches, false },
+        { "fabric/groups", "[--format=json]", 0, 1, fabric_groups, false },
         { "fabric/counters", "[PORT] [--format=json]", 0, 2,
-          fabric_counters },
+          fabric_counters, false },
         { "fabric/port-state", "PORT down|init|armed|active", 2, 2,
-          fabric_port_state },
-        { "fabric/set-lid", "PORT LID [--quiet]", 2, 3, fabric_set_lid },
-        { "fabric/set-lmc", "PORT LMC [--quiet]", 2, 3, fabric_set_lmc },
+          fabric_port_state, false },
+        { "fabric/set-lid", "PORT LID [--quiet]", 2, 3, fabric_set_lid, true },
+        { "fabric/set-lmc", "PORT LMC [--quiet]", 2, 3, fabric_set_lmc, true },
         { "fabric/set-grh-required", "PORT on|off", 2, 2,
-          fabric_set_grh_required },
+          fabric_set_grh_required, false },
         { "fabric/set-pkeys", "PORT|all PKEY[,PKEY]...", 2, 2,
-          fabric_set_pkeys },
-        { "fabric/set-mtu", "PORT|all MTU", 2, 2, fabric_set_mtu },
-        { "fabric/reregister", "[PORT]", 0, 1, fabric_reregister },
-        { "fabric/set-sm-lid", "LID", 1, 1, fabric_set_sm_lid },
-        { "fabric/set-prefix", "PREFIX", 1, 1, fabric_set_prefix },
-        { "fabric/sm-restart", "[--down SECONDS]", 0, 2, fabric_sm_restart },
+          fabric_set_pkeys, true },
+        { "fabric/set-mtu", "PORT|all MTU", 2, 2, fabric_set_mtu, true },
+        { "fabric/reregister", "[PORT]", 0, 1, fabric_reregister, false },
+        { "fabric/set-sm-lid", "LID", 1, 1, fabric_set_sm_lid, true },
+        { "fabric/set-prefix", "PREFIX", 1, 1, fabric_set_prefix, true },
+        { "fabric/sm-restart", "[--down SECONDS]", 0, 2, fabric_sm_restart,
+          true },
+        { "fabric/add-ports", "N", 1, 1, fabric_add_ports, true },
+        { "fabric/set-group", "MGID qkey=Q_KEY|mlid=MLID...", 2, 3,
+          fabric_set_group, true },
         { "fabric/fault", "add PORT|all TYPE VALUE [WORD]... | list | "
-          "remove ID | clear", 1, MANY, fabric_fault },
+          "remove ID | clear", 1, MANY, fabric_fault, false },
         { "fabric/sa-fault", "add PORT|all TYPE [WORD]... | list | "
-          "remove ID | clear", 1, MANY, fabric_fault },
-        { "fabric/pcap", "FILE|off", 1, 1, fabric_pcap },
+          "remove ID | clear", 1, MANY, fabric_fault, false },
+        { "fabric/pcap", "FILE|off", 1, 1, fabric_pcap, false },
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
         unixctl_command_register(commands[i].name, commands[i].usage,
                                  commands[i].min, commands[i].max,
-                                 commands[i].cb, fabric);
+                                 fabric->opensm && commands[i].builtin
+                                 ? refuse : commands[i].cb, fabric);
     }
 }

@@ -21,6 +21,7 @@
 #include "fabric-groups.h"
 #include "fabric-pcap.h"
 #include "fabric-ports.h"
+#include "fabric-switch.h"
 #include "fabric-transport.h"
 #include "openvswitch/vlog.h"
 #include "util.h"
@@ -202,15 +203,44 @@ deliver(struct fabric *fabric, struct fabric_port *port,
     }
 }
 
+/* Delivers 'packet' to those who received by its MLID before the subnet
+ * manager was restarted, and are not members of 'group' (or NULL) again yet.
+ * Returns true if there are such. */
+static bool
+forward_by_routes(struct fabric *fabric, struct fabric_port *from,
+                  const struct fabric_group *group,
+                  const struct fabric_packet *packet)
+{
+    struct fabric_route *route;
+    bool routed = false;
+
+    HMAP_FOR_EACH_WITH_HASH (route, node, packet->dlid, &fabric->routes) {
+        struct fabric_port *port = fabric_port_by_guid(fabric, route->guid);
+
+        if (route->mlid == packet->dlid) {
+            routed = true;
+            if (port && port != from
+                && !(group && (fabric_member_state(port, group)
+                               & (IB_JOIN_FULL | IB_JOIN_NON)))) {
+                deliver(fabric, port, packet);
+            }
+        }
+    }
+    return routed;
+}
+
 static void
 forward_multicast(struct fabric *fabric, struct fabric_port *from,
                   const struct fabric_packet *packet)
 {
     struct fabric_group *group = fabric_group_by_mlid(fabric, packet->dlid);
+    bool routed = forward_by_routes(fabric, from, group, packet);
     struct fabric_member *member;
 
     if (!group) {
-        drop(fabric, from, FC_drop_no_group, packet);
+        if (!routed) {
+            drop(fabric, from, FC_drop_no_group, packet);
+        }
         return;
     }
     if (packet->payload > ib_mtu_bytes(group->mtu)) {
@@ -255,6 +285,48 @@ find_destination(struct fabric *fabric, struct fabric_port *from,
     return NULL;
 }
 
+/* What deliver_to() needs. */
+struct delivery {
+    struct fabric *fabric;
+    const struct fabric_packet *packet;
+};
+
+static void
+deliver_to(struct fabric_lport *lport, void *delivery_)
+{
+    const struct delivery *delivery = delivery_;
+
+    if (lport->node->hca) {
+        deliver(delivery->fabric, lport->node->hca, delivery->packet);
+    }
+}
+
+/* Forwards 'packet' as an external manager has set the switches' tables. */
+static void
+forward_by_tables(struct fabric *fabric, struct fabric_port *from,
+                  const struct fabric_packet *packet)
+{
+    struct fabric_lport *to;
+
+    if (packet->dlid >= IB_LID_MULTICAST) {
+        struct delivery delivery = { .fabric = fabric, .packet = packet };
+
+        if (!fabric_route_multicast(fabric->topology, from->lport,
+                                    packet->dlid, deliver_to, &delivery)) {
+            drop(fabric, from, FC_drop_no_group, packet);
+        }
+        return;
+    }
+    to = fabric_route(fabric->topology, from->lport, packet->dlid);
+    if (to && to->node->sm_host) {
+        fabric->sm_input(fabric, from, packet);
+    } else if (to && to->node->hca) {
+        deliver(fabric, to->node->hca, packet);
+    } else {
+        drop(fabric, from, FC_drop_no_lid, packet);
+    }
+}
+
 /* Forwards 'packet', which came from 'from' and obeys the rules for what
  * comes. */
 static void
@@ -265,6 +337,8 @@ forward(struct fabric *fabric, struct fabric_port *from,
         drop(fabric, from, FC_drop_qp0, packet);
     } else if (packet->dlid == IB_LID_PERMISSIVE) {
         drop(fabric, from, FC_drop_permissive_lid, packet);
+    } else if (fabric->topology) {
+        forward_by_tables(fabric, from, packet);
     } else if (packet->dlid >= IB_LID_MULTICAST) {
         forward_multicast(fabric, from, packet);
     } else {
@@ -332,7 +406,7 @@ fabric_forward_from_sm(struct fabric *fabric, const struct fabric_peer *peer,
         .type = IB_SOFT_PACKET,
     };
     struct ib_ud ud = {
-        .slid = fabric->sm->lid,
+        .slid = fabric->sm_carry ? peer->sm_lid : fabric->sm->lid,
         .dlid = peer->lid,
         .sl = peer->sl,
         .opcode = IB_OPCODE_UD_SEND,

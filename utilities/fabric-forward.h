@@ -28,6 +28,7 @@ void fabric_forward_resume(struct fabric *, struct fabric_port *,
 struct fabric_peer {
     struct fabric_port *port;
     uint16_t lid;               /* With path bits. */
+    uint16_t sm_lid;            /* Where it went. */
     uint32_t qpn;
     uint16_t pkey;              /* As the request had it. */
     uint8_t sl;

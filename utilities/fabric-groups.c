@@ -20,7 +20,9 @@
 
 #include "fabric-ports.h"
 #include "hash.h"
+#include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
+#include "timeval.h"
 #include "util.h"
 
 VLOG_DEFINE_THIS_MODULE(fabric_groups);
@@ -37,6 +39,7 @@ void
 fabric_groups_init(struct fabric *fabric)
 {
     hmap_init(&fabric->groups);
+    hmap_init(&fabric->routes);
     for (size_t i = 0; i < fabric->cfg.n_pkeys; i++) {
         fabric_make_broadcast_group(fabric, fabric->cfg.pkeys[i]);
     }
@@ -57,6 +60,34 @@ group_destroy(struct fabric *fabric, struct fabric_group *group)
     free(group);
 }
 
+static void
+forget_routes(struct fabric *fabric)
+{
+    struct fabric_route *route;
+
+    HMAP_FOR_EACH_SAFE (route, node, &fabric->routes) {
+        hmap_remove(&fabric->routes, &route->node);
+        free(route);
+    }
+}
+
+/* Keeps who receives by the MLID of 'group' now. */
+static void
+keep_routes(struct fabric *fabric, const struct fabric_group *group)
+{
+    const struct fabric_member *member;
+
+    LIST_FOR_EACH (member, group_node, &group->members) {
+        if (member->state & (IB_JOIN_FULL | IB_JOIN_NON)) {
+            struct fabric_route *route = xmalloc(sizeof *route);
+
+            route->mlid = group->mlid;
+            route->guid = member->port->guid;
+            hmap_insert(&fabric->routes, &route->node, route->mlid);
+        }
+    }
+}
+
 void
 fabric_groups_destroy(struct fabric *fabric)
 {
@@ -66,6 +97,25 @@ fabric_groups_destroy(struct fabric *fabric)
         group_destroy(fabric, group);
     }
     hmap_destroy(&fabric->groups);
+    forget_routes(fabric);
+    hmap_destroy(&fabric->routes);
+}
+
+void
+fabric_groups_run(struct fabric *fabric)
+{
+    if (!hmap_is_empty(&fabric->routes)
+        && time_msec() >= fabric->routes_until) {
+        forget_routes(fabric);
+    }
+}
+
+void
+fabric_groups_wait(struct fabric *fabric)
+{
+    if (!hmap_is_empty(&fabric->routes)) {
+        poll_timer_wait_until(fabric->routes_until);
+    }
 }
 
 struct fabric_group *
@@ -176,6 +226,31 @@ fabric_group_create(struct fabric *fabric,
     return group;
 }
 
+/* Changes the MLID of 'group'.  Who must know is the caller's affair.  Returns
+ * NULL or an error, which the caller must free. */
+char *
+fabric_group_set_mlid(struct fabric *fabric, struct fabric_group *group,
+                      uint16_t mlid)
+{
+    unsigned int i = mlid - IB_LID_MULTICAST;
+
+    if (mlid < IB_LID_MULTICAST || i >= FABRIC_N_MLIDS) {
+        return xasprintf("0x%04"PRIx16": not a multicast LID from 0x%04x to "
+                         "0x%04x", mlid, IB_LID_MULTICAST,
+                         IB_LID_MULTICAST + FABRIC_N_MLIDS - 1);
+    }
+    if (fabric->mlids[i] && fabric->mlids[i] != group) {
+        return xasprintf("multicast LID 0x%04"PRIx16" belongs to another "
+                         "group", mlid);
+    }
+    fabric->mlids[group->mlid - IB_LID_MULTICAST] = NULL;
+    fabric->next_mlid = MIN(fabric->next_mlid,
+                            group->mlid - IB_LID_MULTICAST);
+    group->mlid = mlid;
+    fabric->mlids[i] = group;
+    return NULL;
+}
+
 /* Removes 'group' unless it is permanent or has a member of the sort that
  * keeps it. */
 void
@@ -206,7 +281,10 @@ fabric_groups_forget(struct fabric *fabric)
     struct fabric_member *member;
     struct fabric_group *group;
 
+    forget_routes(fabric);
+    fabric->routes_until = time_msec() + FABRIC_ROUTES_MS;
     HMAP_FOR_EACH_SAFE (group, mgid_node, &fabric->groups) {
+        keep_routes(fabric, group);
         if (!group->permanent) {
             group_destroy(fabric, group);
         } else {

@@ -42,7 +42,18 @@ struct fabric_member {
     uint8_t state;              /* IB_JOIN_*. */
 };
 
+/* Switches forward to the members of before a restart of the subnet manager
+ * until the new one has written their tables, which takes this long, in ms. */
+#define FABRIC_ROUTES_MS 1000
+struct fabric_route {
+    struct hmap_node node;      /* In 'routes' of struct fabric. */
+    uint16_t mlid;
+    uint64_t guid;              /* Of a port that received by 'mlid'. */
+};
+
 void fabric_groups_init(struct fabric *);
+void fabric_groups_run(struct fabric *);
+void fabric_groups_wait(struct fabric *);
 void fabric_groups_destroy(struct fabric *);
 
 struct fabric_group *fabric_group_by_mgid(const struct fabric *,
@@ -55,6 +66,8 @@ void fabric_make_broadcast_group(struct fabric *, uint16_t pkey);
 
 struct fabric_group *fabric_group_create(struct fabric *,
                                          const struct fabric_group *template);
+char *fabric_group_set_mlid(struct fabric *, struct fabric_group *,
+                            uint16_t mlid);
 void fabric_group_remove_if_unused(struct fabric *, struct fabric_group *);
 void fabric_groups_forget(struct fabric *);
 

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fabric-switch.h"
 #include "fabric-transport.h"
 #include "hash.h"
 #include "openvswitch/dynamic-string.h"
@@ -37,6 +38,8 @@ static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(60, 60);
 #define PENDING_RETRY_MS 5
 /* PORTs that bear the reregister flag, where one can be lost. */
 #define UDP_REREGISTERS 3
+/* GUID of the first made-up port. */
+#define FIRST_MADE_UP UINT64_C(0x024f5653fffe0001)
 
 static void lid_table_remove(struct fabric *, struct fabric_port *);
 static bool lid_table_add(struct fabric *, struct fabric_port *);
@@ -60,7 +63,9 @@ port_create(struct fabric *fabric, uint64_t guid)
 static void
 port_destroy(struct fabric *fabric, struct fabric_port *port)
 {
-    lid_table_remove(fabric, port);
+    if (!fabric->topology) {
+        lid_table_remove(fabric, port);
+    }
     if (port->is_pending) {
         ovs_list_remove(&port->pending_node);
     }
@@ -85,10 +90,13 @@ fabric_ports_init(struct fabric *fabric)
     sm = port_create(fabric, FABRIC_SM_GUID);
     sm->node_guid = FABRIC_SM_GUID - 1;
     sm->max_mtu = 5;
-    sm->lid = 1;
     memcpy(sm->description, name, sizeof name);
-    ovs_assert(lid_table_add(fabric, sm));
+    if (!fabric->topology) {
+        sm->lid = 1;
+        ovs_assert(lid_table_add(fabric, sm));
+    }
     fabric->sm = sm;
+    fabric->next_made_up = FIRST_MADE_UP;
 }
 
 void
@@ -106,7 +114,7 @@ fabric_ports_destroy(struct fabric *fabric)
 bool
 fabric_port_is_present(const struct fabric_port *port)
 {
-    return port->endpoint || port->guid == FABRIC_SM_GUID;
+    return port->endpoint || port->made_up || port->guid == FABRIC_SM_GUID;
 }
 
 /* LIDs. */
@@ -248,17 +256,20 @@ set_pending(struct fabric *fabric, struct fabric_port *port, bool pending)
     }
 }
 
-static bool
-send_port(struct fabric *fabric, struct fabric_port *port)
-{
-    union {
-        struct ib_soft_port msg;
-        uint8_t bytes[IB_SOFT_PORT_LEN + 2 * IB_SOFT_MAX_PKEYS + 2];
-    } u;
-    struct ib_soft_port *msg = &u.msg;
-    int error;
+/* A PORT message. */
+union port_msg {
+    struct ib_soft_port msg;
+    uint8_t bytes[IB_SOFT_PORT_LEN + 2 * IB_SOFT_MAX_PKEYS + 2];
+};
 
-    memset(&u, 0, sizeof u);
+/* Composes what 'port' is to be told, less the flags.  Returns its length. */
+static size_t
+compose_port(const struct fabric *fabric, const struct fabric_port *port,
+             union port_msg *u)
+{
+    struct ib_soft_port *msg = &u->msg;
+
+    memset(u, 0, sizeof *u);
     msg->h.magic = htons(IB_SOFT_MAGIC);
     msg->h.version = IB_SOFT_VERSION;
     msg->h.type = IB_SOFT_PORT;
@@ -273,15 +284,33 @@ send_port(struct fabric *fabric, struct fabric_port *port)
     msg->active_mtu = port->mtu;
     msg->active_width = fabric->cfg.width;
     msg->active_speed = fabric->cfg.speed;
-    msg->flags = port->reregister > 0 ? IB_SOFT_PORT_REREGISTER : 0;
+    if (port->lport) {
+        const struct fabric_port_info *info = &port->lport->info;
+
+        msg->sm_lid = info->sm_lid;
+        msg->sm_sl = info->mtu_sm_sl & 0xf;
+        msg->subnet_timeout = info->rereg_timeout & 0x1f;
+        memcpy(msg->gid_prefix, info->prefix, sizeof msg->gid_prefix);
+    }
     msg->n_pkeys = htons(port->n_pkeys);
     for (size_t i = 0; i < port->n_pkeys; i++) {
         ovs_be16 pkey = htons(port->pkeys[i]);
 
-        memcpy(u.bytes + IB_SOFT_PORT_LEN + 2 * i, &pkey, sizeof pkey);
+        memcpy(u->bytes + IB_SOFT_PORT_LEN + 2 * i, &pkey, sizeof pkey);
     }
-    error = fabric_transport_send(fabric->transport, port->endpoint, &u,
-                                  IB_SOFT_PORT_LEN + 2 * port->n_pkeys);
+    return IB_SOFT_PORT_LEN + 2 * port->n_pkeys;
+}
+
+static bool
+send_port(struct fabric *fabric, struct fabric_port *port)
+{
+    union port_msg u;
+    size_t n = compose_port(fabric, port, &u);
+    int error;
+
+    memcpy(port->told, &u, sizeof port->told);
+    u.msg.flags = port->reregister > 0 ? IB_SOFT_PORT_REREGISTER : 0;
+    error = fabric_transport_send(fabric->transport, port->endpoint, &u, n);
     if (!error && port->reregister > 0) {
         port->reregister--;
     }
@@ -342,6 +371,63 @@ fabric_reregister_all(struct fabric *fabric)
     }
 }
 
+/* External subnet managers. */
+
+/* Takes over what an external manager has set in the node of 'port', and tells
+ * 'port' if that is news or 'reregister' is true. */
+void
+fabric_port_sync(struct fabric *fabric, struct fabric_port *port,
+                 bool reregister)
+{
+    const struct fabric_lport *lport = port->lport;
+    union port_msg u;
+
+    port->state = lport->state;
+    port->lid = fabric_lport_lid(lport);
+    port->lmc = fabric_lport_lmc(lport);
+    port->mtu = lport->info.mtu_sm_sl >> 4;
+    port->n_pkeys = 1;
+    for (size_t i = 0; i < IB_SOFT_MAX_PKEYS; i++) {
+        port->pkeys[i] = ntohs(lport->pkeys[i]);
+        if (port->pkeys[i]) {
+            port->n_pkeys = i + 1;
+        }
+    }
+    if (reregister) {
+        fabric_port_reregister(fabric, port);
+        return;
+    }
+    compose_port(fabric, port, &u);
+    if (memcmp(port->told, &u, sizeof port->told)) {
+        fabric_port_tell(fabric, port);
+    }
+}
+
+static void
+unplug(struct fabric_port *port)
+{
+    if (port->lport) {
+        fabric_unplug(port->lport);
+        port->lport = NULL;
+    }
+}
+
+/* Shows 'port', which has just attached, to an external manager.  Returns
+ * false if the switches have no port left. */
+static bool
+plug(struct fabric *fabric, struct fabric_port *port)
+{
+    unplug(port);
+    port->lport = fabric_plug(fabric->topology, port->node_guid, port->guid,
+                              port->max_mtu, port->description, -1);
+    if (port->lport) {
+        port->lport->node->hca = port;
+        port->pkeys[0] = IB_PKEY_DEFAULT;
+        fabric_port_sync(fabric, port, true);
+    }
+    return port->lport != NULL;
+}
+
 /* Coming and going. */
 
 static void
@@ -359,6 +445,7 @@ void
 fabric_detach(struct fabric *fabric, struct fabric_port *port)
 {
     VLOG_INFO_RL(&rl, "port %016"PRIx64" went away", port->guid);
+    unplug(port);
     port->endpoint->owner = NULL;
     port->endpoint = NULL;
     port->gone_at = time_msec();
@@ -394,6 +481,45 @@ move_port(struct fabric *fabric, struct fabric_port *port,
     ep->owner = port;
 }
 
+/* Takes over what 'attach' says of 'port' besides its GUID. */
+static void
+describe_port(struct fabric_port *port, const struct ib_soft_attach *attach)
+{
+    port->node_guid = ((uint64_t) ntohl(attach->node_guid[0]) << 32
+                       | ntohl(attach->node_guid[1]));
+    if (port->lport && memcmp(port->lport->node->description,
+                              attach->description,
+                              sizeof port->description)) {
+        memcpy(port->lport->node->description, attach->description,
+               sizeof port->description);
+        port->lport->node->changed = true;
+    }
+    memcpy(port->description, attach->description, sizeof port->description);
+    port->max_mtu = attach->max_mtu;
+}
+
+/* The rest of fabric_attach() under an external manager, which has all else to
+ * say. */
+static void
+attach_external(struct fabric *fabric, struct fabric_port *port, bool fresh)
+{
+    if (!fresh) {
+        fabric_port_tell(fabric, port);
+    } else if (!plug(fabric, port)) {
+        struct fabric_endpoint *ep = port->endpoint;
+
+        VLOG_WARN_RL(&rl, "no switch has a port for port %016"PRIx64
+                     ": --switches says how many there are", port->guid);
+        fabric_count(fabric, NULL, FC_drop_attach_refused);
+        fabric_detach(fabric, port);
+        fabric_endpoint_close(fabric->transport, ep);
+    } else {
+        VLOG_INFO_RL(&rl, "port %016"PRIx64" attached, at switch %d, port %d",
+                     port->guid, port->lport->peer->node->index + 1,
+                     port->lport->peer->num);
+    }
+}
+
 /* Handles the message 'attach' from 'ep'. */
 void
 fabric_attach(struct fabric *fabric, struct fabric_endpoint *ep,
@@ -415,7 +541,7 @@ fabric_attach(struct fabric *fabric, struct fabric_endpoint *ep,
     }
     if (!port) {
         port = port_create(fabric, guid);
-        if (!assign_lid(fabric, port, fabric->cfg.lmc)) {
+        if (!fabric->topology && !assign_lid(fabric, port, fabric->cfg.lmc)) {
             VLOG_WARN_RL(&rl, "no LID is left for port %016"PRIx64, guid);
             port_destroy(fabric, port);
             fabric_count(fabric, NULL, FC_drop_attach_refused);
@@ -427,12 +553,12 @@ fabric_attach(struct fabric *fabric, struct fabric_endpoint *ep,
     if (fresh) {
         move_port(fabric, port, ep);
     }
-    port->node_guid = ((uint64_t) ntohl(attach->node_guid[0]) << 32
-                       | ntohl(attach->node_guid[1]));
-    memcpy(port->description, attach->description, sizeof port->description);
-    port->max_mtu = attach->max_mtu;
+    describe_port(port, attach);
+    if (fabric->topology) {
+        attach_external(fabric, port, fresh);
+        return;
+    }
     port->mtu = MIN(port->max_mtu, port->mtu_limit);
-
     if (!fresh) {
         fabric_port_tell(fabric, port);
         return;
@@ -481,6 +607,30 @@ fabric_ports_wait(struct fabric *fabric)
     if (!ovs_list_is_empty(&fabric->pending)) {
         poll_timer_wait(PENDING_RETRY_MS);
     }
+}
+
+/* Makes up 'n' ports that the subnet manager knows and nobody ever hears of.
+ * Returns NULL, or an error, which the caller must free. */
+char *
+fabric_ports_make_up(struct fabric *fabric, unsigned int n)
+{
+    static const char name[] = "made-up port";
+
+    for (unsigned int i = 0; i < n; i++) {
+        struct fabric_port *port = port_create(fabric,
+                                               fabric->next_made_up);
+
+        if (!assign_lid(fabric, port, fabric->cfg.lmc)) {
+            port_destroy(fabric, port);
+            return xasprintf("no LID is left after %u ports", i);
+        }
+        fabric->next_made_up++;
+        port->made_up = true;
+        port->node_guid = port->guid;
+        port->max_mtu = fabric->cfg.mtu;
+        memcpy(port->description, name, sizeof name);
+    }
+    return NULL;
 }
 
 /* Look-up. */
@@ -641,6 +791,11 @@ fabric_port_set_state(struct fabric *fabric, struct fabric_port *port,
 {
     bool was_active = port->state == FABRIC_PORT_ACTIVE;
 
+    if (port->lport) {
+        fabric_link_set(port->lport, state != FABRIC_PORT_DOWN);
+        fabric_port_sync(fabric, port, false);
+        return;
+    }
     port->state = state;
     if (state == FABRIC_PORT_DOWN) {
         fabric->port_lost(fabric, port);

@@ -29,6 +29,7 @@ void fabric_ports_wait(struct fabric *);
 void fabric_attach(struct fabric *, struct fabric_endpoint *,
                    const struct ib_soft_attach *);
 void fabric_detach(struct fabric *, struct fabric_port *);
+char *fabric_ports_make_up(struct fabric *, unsigned int n);
 
 struct fabric_port *fabric_port_by_guid(const struct fabric *, uint64_t guid);
 struct fabric_port *fabric_port_by_gid(const struct fabric *,
@@ -49,6 +50,7 @@ void fabric_port_format_description(const struct fabric_port *, struct ds *);
 void fabric_port_tell(struct fabric *, struct fabric_port *);
 void fabric_port_reregister(struct fabric *, struct fabric_port *);
 void fabric_reregister_all(struct fabric *);
+void fabric_port_sync(struct fabric *, struct fabric_port *, bool reregister);
 
 char *fabric_port_set_lid(struct fabric *, struct fabric_port *,
                           uint16_t lid, uint8_t lmc);

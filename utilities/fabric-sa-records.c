@@ -448,11 +448,13 @@ add_all_paths(struct fabric *fabric, const struct fabric_sa_request *request,
               const struct ib_path_record *want, struct fabric_port *src,
               struct fabric_port *dst, size_t max, struct ofpbuf *records)
 {
-    struct fabric_port **ports;
+    struct fabric_port **ports = NULL;
     uint16_t status = 0;
-    size_t n;
+    size_t n = 0;
 
-    ports = fabric_ports_sorted(fabric, &n);
+    if (!src || !dst) {
+        ports = fabric_ports_sorted(fabric, &n);
+    }
     size_t n_src = src ? 1 : n;
     size_t n_dst = dst ? 1 : n;
     if (n_src * n_dst > MAX_RECORDS) {

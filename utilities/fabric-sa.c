@@ -42,7 +42,20 @@ static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(5, 20);
 #define METHOD_TRAP 0x05
 #define METHOD_TRAP_REPRESS 0x07
 
+/* Requests that wait for their turn if there are too many for 'sa_rate':
+ * beyond this, they are dropped. */
+#define MAX_WAITING 1024
+
+struct waiting_request {
+    struct ovs_list node;       /* In 'sa_waiting' of struct fabric. */
+    uint64_t guid;              /* Of 'peer.port', which may go. */
+    struct fabric_peer peer;
+    struct ib_sa_mad mad;
+    uint64_t mask;
+};
+
 static fabric_sa_handler handle_inform;
+static void serve(struct fabric *, const struct fabric_sa_request *);
 
 /* What the subnet administrator answers. */
 static const struct sa_attribute {
@@ -83,10 +96,53 @@ fabric_sa_init(struct fabric *fabric)
     unsigned int burst = MAX(fabric->sa_rate / 10, 1);
 
     fabric->sm_down_until = LLONG_MIN;
+    ovs_list_init(&fabric->sa_waiting);
+    fabric->n_sa_waiting = 0;
     /* 'sa_rate' answers a second of 1000 tokens each are 'sa_rate' tokens a
      * millisecond. */
     token_bucket_init(&fabric->sa_bucket, fabric->sa_rate,
                       burst * ANSWER_COST);
+}
+
+static struct waiting_request *
+pop_waiting(struct fabric *fabric)
+{
+    fabric->n_sa_waiting--;
+    return CONTAINER_OF(ovs_list_pop_front(&fabric->sa_waiting),
+                        struct waiting_request, node);
+}
+
+static void
+forget_waiting(struct fabric *fabric)
+{
+    while (fabric->n_sa_waiting) {
+        free(pop_waiting(fabric));
+    }
+}
+
+void
+fabric_sa_destroy(struct fabric *fabric)
+{
+    forget_waiting(fabric);
+}
+
+/* Handles what has waited for long enough. */
+static void
+run_waiting(struct fabric *fabric)
+{
+    while (fabric->n_sa_waiting
+           && token_bucket_withdraw(&fabric->sa_bucket, ANSWER_COST)) {
+        struct waiting_request *w = pop_waiting(fabric);
+
+        if (fabric_port_by_guid(fabric, w->guid) == w->peer.port) {
+            struct fabric_sa_request request = {
+                .peer = w->peer, .mad = &w->mad, .mask = w->mask,
+            };
+
+            serve(fabric, &request);
+        }
+        free(w);
+    }
 }
 
 /* The subnet manager is away for 'down_ms', and comes back with no memory of
@@ -96,6 +152,7 @@ fabric_sa_restart(struct fabric *fabric, long long int down_ms)
 {
     fabric_rmpp_forget_all(fabric);
     fabric_inform_forget_all(fabric);
+    forget_waiting(fabric);
     fabric->sm_down_until = time_msec() + down_ms;
     fabric_sa_run(fabric);
 }
@@ -103,6 +160,7 @@ fabric_sa_restart(struct fabric *fabric, long long int down_ms)
 void
 fabric_sa_run(struct fabric *fabric)
 {
+    run_waiting(fabric);
     if (fabric->sm_down_until != LLONG_MIN
         && time_msec() >= fabric->sm_down_until) {
         fabric->sm_down_until = LLONG_MIN;
@@ -114,6 +172,9 @@ fabric_sa_run(struct fabric *fabric)
 void
 fabric_sa_wait(struct fabric *fabric)
 {
+    if (fabric->n_sa_waiting) {
+        token_bucket_wait(&fabric->sa_bucket, ANSWER_COST);
+    }
     if (fabric->sm_down_until != LLONG_MIN) {
         poll_timer_wait_until(fabric->sm_down_until);
     }
@@ -226,6 +287,25 @@ handle_request(struct fabric *fabric, const struct fabric_sa_request *request)
     ofpbuf_uninit(&records);
 }
 
+/* Lets 'request' wait for its turn. */
+static void
+put_off(struct fabric *fabric, const struct fabric_sa_request *request)
+{
+    struct waiting_request *w;
+
+    if (fabric->n_sa_waiting >= MAX_WAITING) {
+        fabric_count(fabric, request->peer.port, FC_sa_rate_limited);
+        return;
+    }
+    w = xmalloc(sizeof *w);
+    w->guid = request->peer.port->guid;
+    w->peer = request->peer;
+    w->mad = *request->mad;
+    w->mask = request->mask;
+    ovs_list_push_back(&fabric->sa_waiting, &w->node);
+    fabric->n_sa_waiting++;
+}
+
 /* Applies what the user wants of the SA.  Returns true if 'request' is to be
  * handled. */
 static bool
@@ -249,11 +329,42 @@ admit_request(struct fabric *fabric, const struct fabric_sa_request *request)
         return false;
     }
     if (fabric->sa_rate
-        && !token_bucket_withdraw(&fabric->sa_bucket, ANSWER_COST)) {
-        fabric_count(fabric, port, FC_sa_rate_limited);
+        && (fabric->n_sa_waiting
+            || !token_bucket_withdraw(&fabric->sa_bucket, ANSWER_COST))) {
+        put_off(fabric, request);
         return false;
     }
     return true;
+}
+
+/* Handles 'request', whose turn it is. */
+static void
+serve(struct fabric *fabric, const struct fabric_sa_request *request)
+{
+    if (fabric->sm_carry) {
+        fabric->sm_carry(fabric, &request->peer, request->mad);
+    } else {
+        handle_request(fabric, request);
+    }
+}
+
+/* Leaves 'request' to an external manager, which knows no answers but those to
+ * its Reports, and nothing of RMPP. */
+static void
+carry(struct fabric *fabric, const struct fabric_sa_request *request)
+{
+    const struct ib_sa_mad *mad = request->mad;
+
+    if (mad->method == IB_METHOD_REPORT_RESP) {
+        fabric->sm_carry(fabric, &request->peer, mad);
+    } else if (mad->method & IB_METHOD_RESP
+               || (mad->method >= METHOD_TRAP
+                   && mad->method <= METHOD_TRAP_REPRESS)
+               || mad->rmpp_type > IB_RMPP_TYPE_DATA) {
+        fabric_count(fabric, request->peer.port, FC_drop_not_sa);
+    } else if (admit_request(fabric, request)) {
+        serve(fabric, request);
+    }
 }
 
 /* Handles 'packet' to the subnet manager, from 'from'. */
@@ -283,6 +394,7 @@ fabric_sa_input(struct fabric *fabric, struct fabric_port *from,
     request.peer = (struct fabric_peer) {
         .port = from,
         .lid = ud.slid,
+        .sm_lid = ud.dlid,
         .qpn = ud.sqpn,
         .pkey = ud.pkey,
         .sl = ud.sl,
@@ -293,6 +405,10 @@ fabric_sa_input(struct fabric *fabric, struct fabric_port *from,
     request.mask = ((uint64_t) ntohl(mad.comp_mask[0]) << 32
                     | ntohl(mad.comp_mask[1]));
 
+    if (fabric->sm_carry) {
+        carry(fabric, &request);
+        return;
+    }
     if (fabric_inform_input(fabric, &request.peer, &mad)
         || fabric_rmpp_input(fabric, &request.peer, &mad)) {
         return;
@@ -303,6 +419,6 @@ fabric_sa_input(struct fabric *fabric, struct fabric_port *from,
         return;
     }
     if (admit_request(fabric, &request)) {
-        handle_request(fabric, &request);
+        serve(fabric, &request);
     }
 }

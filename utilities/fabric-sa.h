@@ -20,6 +20,7 @@
 #include "fabric.h"
 
 void fabric_sa_init(struct fabric *);
+void fabric_sa_destroy(struct fabric *);
 void fabric_sa_run(struct fabric *);
 void fabric_sa_wait(struct fabric *);
 void fabric_sa_input(struct fabric *, struct fabric_port *,

@@ -20,11 +20,14 @@
  * From the lowest layer to the highest:
  *
  *     fabric-pcap, fabric-transport   bytes in and out
+ *     fabric-ibsim                    the same, for an external manager
+ *     fabric-switch, fabric-sma       the nodes that such a manager sees
  *     fabric-ports, fabric-groups     who is there
  *     fabric-fault                    loss, delay and so on, on request
  *     fabric-forward                  from port to port
  *     fabric-rmpp, fabric-inform      what the subnet administrator (SA) sends
  *     fabric-sa                       its answers
+ *     fabric-opensm                   its answers, from an external manager
  *     fabric-commands                 ovs-appctl
  *
  * What has to go up goes by the callbacks of struct fabric. */
@@ -38,10 +41,15 @@
 #include "ipoib-wire.h"
 
 struct fabric_endpoint;
+struct fabric_lport;
+struct fabric_opensm;
 struct fabric_packet;
+struct fabric_peer;
 struct fabric_pcap;
 struct fabric_port;
+struct fabric_topology;
 struct fabric_transport;
+struct ib_sa_mad;
 
 /* Counters: of the fabric and, for those that concern one, of each port. */
 #define FABRIC_COUNTERS                                                 \
@@ -70,6 +78,11 @@ struct fabric_transport;
     FABRIC_COUNTER(drop_too_long)   /* For the MTU. */                  \
     FABRIC_COUNTER(drop_send_failed) /* Socket buffer full. */          \
     FABRIC_COUNTER(drop_not_sa)     /* To the SM, but no SA request. */ \
+    /* External subnet manager. */                                      \
+    FABRIC_COUNTER(sm_smps)         /* Answered for nodes. */           \
+    FABRIC_COUNTER(sm_traps)                                            \
+    FABRIC_COUNTER(sm_undeliverable) /* Sent back to the sender. */     \
+    FABRIC_COUNTER(sm_overflow)     /* It does not read. */             \
     /* Faults on request. */                                            \
     FABRIC_COUNTER(fault_lost)                                          \
     FABRIC_COUNTER(fault_duplicated)                                    \
@@ -125,10 +138,16 @@ struct fabric {
     struct fabric_transport *transport;
     struct fabric_pcap *pcap;
 
+    /* An external subnet manager, and what it sees; or NULL. */
+    struct fabric_opensm *opensm;
+    struct fabric_topology *topology;
+
     /* fabric-ports. */
     struct hmap ports;          /* By GUID, also those that went away. */
     size_t n_attached;
-    struct fabric_port *sm;     /* The subnet manager's own. */
+    struct fabric_port *sm;     /* The subnet manager's own; without LID
+                                 * table entry if it is an external one. */
+    uint64_t next_made_up;      /* GUID of the next made-up port. */
     struct fabric_port *lids[FABRIC_N_LIDS]; /* First of a chain. */
     uint16_t next_lid;          /* Where to look for a free one. */
     struct ovs_list pending;    /* Ports whose PORT could not be sent yet. */
@@ -139,6 +158,8 @@ struct fabric {
     struct fabric_group *mlids[FABRIC_N_MLIDS];
     unsigned int next_mlid;     /* No lower one is free. */
     uint32_t next_mgid;         /* Of MGIDs that the SA assigns. */
+    struct hmap routes;         /* Of struct fabric_route, by MLID. */
+    long long int routes_until; /* When they are forgotten. */
 
     /* fabric-fault. */
     struct ovs_list faults;
@@ -159,6 +180,8 @@ struct fabric {
 
     /* fabric-sa. */
     struct token_bucket sa_bucket;
+    struct ovs_list sa_waiting; /* Requests that are too many at a time. */
+    size_t n_sa_waiting;
     unsigned int sa_rate;       /* Answers a second; 0: no limit. */
     long long int sm_down_until; /* LLONG_MIN: the SM is up. */
 
@@ -171,6 +194,9 @@ struct fabric {
     /* A packet for the subnet manager. */
     void (*sm_input)(struct fabric *, struct fabric_port *,
                      const struct fabric_packet *);
+    /* A management datagram for an external subnet manager, or NULL. */
+    void (*sm_carry)(struct fabric *, const struct fabric_peer *,
+                     const struct ib_sa_mad *);
 };
 
 /* Directions of a packet, as the port sees it. */
@@ -191,6 +217,8 @@ struct fabric_port {
     uint64_t node_guid;
     char description[64];       /* Not terminated if it fills the field. */
     struct fabric_endpoint *endpoint; /* NULL: went away, or the SM's. */
+    struct fabric_lport *lport; /* What an external manager sees of it. */
+    bool made_up;               /* In the subnet manager's mind only. */
     long long int gone_at;      /* If 'endpoint' is NULL. */
 
     uint16_t lid;
@@ -205,6 +233,8 @@ struct fabric_port {
     size_t n_pkeys;
     int reregister;             /* So many PORTs more bear the flag. */
     bool told_grh;              /* A PORTCAP with the bit was sent. */
+    uint8_t told[IB_SOFT_PORT_LEN + 2 * IB_SOFT_MAX_PKEYS]; /* Last PORT,
+                                 * less the flags. */
     struct ovs_list pending_node; /* In 'pending' of struct fabric. */
     bool is_pending;
 

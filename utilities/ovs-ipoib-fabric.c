@@ -30,11 +30,13 @@
 #include "fabric-forward.h"
 #include "fabric-groups.h"
 #include "fabric-inform.h"
+#include "fabric-opensm.h"
 #include "fabric-pcap.h"
 #include "fabric-ports.h"
 #include "fabric-rmpp.h"
 #include "fabric-sa-records.h"
 #include "fabric-sa.h"
+#include "fabric-switch.h"
 #include "fabric-transport.h"
 #include "fabric.h"
 #include "fatal-signal.h"
@@ -54,6 +56,9 @@ struct options {
     char *udp_address;
     char *pcap_name;
     char *unixctl_path;
+    char *opensm_name;          /* NULL: the built-in subnet manager. */
+    int n_switches;             /* 0: not said. */
+    const char *builtin_only;   /* An option of the built-in manager's. */
 };
 
 static void parse_options(int argc, char *argv[], struct fabric *,
@@ -127,6 +132,7 @@ send_failed_cb(void *fabric, struct fabric_endpoint *ep)
 static void
 port_lost_cb(struct fabric *fabric, struct fabric_port *port)
 {
+    fabric_opensm_forget_port(fabric, port);
     fabric_inform_forget_port(fabric, port);
     fabric_rmpp_forget_port(fabric, port);
     fabric_leave_all(fabric, port);
@@ -164,8 +170,16 @@ fabric_create(void)
 }
 
 static void
-fabric_start(struct fabric *fabric)
+fabric_start(struct fabric *fabric, const struct options *options)
 {
+    if (options->opensm_name) {
+        char *error = fabric_opensm_create(fabric, options->opensm_name,
+                                           options->n_switches);
+
+        if (error) {
+            ovs_fatal(0, "--sm=opensm:%s", error);
+        }
+    }
     fabric_fault_init(fabric);
     fabric_inform_init(fabric);
     fabric_rmpp_init(fabric);
@@ -179,9 +193,11 @@ fabric_destroy(struct fabric *fabric)
 {
     fabric_rmpp_destroy(fabric);
     fabric_inform_destroy(fabric);
+    fabric_sa_destroy(fabric);
     fabric_groups_destroy(fabric);
     fabric_transport_destroy(fabric->transport);
     fabric_ports_destroy(fabric);
+    fabric_opensm_destroy(fabric);
     fabric_fault_destroy(fabric);
     fabric_pcap_close(fabric->pcap);
     free(fabric);
@@ -191,7 +207,9 @@ static void
 fabric_run(struct fabric *fabric)
 {
     fabric_transport_run(fabric->transport);
+    fabric_opensm_run(fabric);
     fabric_ports_run(fabric);
+    fabric_groups_run(fabric);
     fabric_fault_run(fabric, fabric_forward_resume);
     fabric_rmpp_run(fabric);
     fabric_inform_run(fabric);
@@ -202,7 +220,9 @@ static void
 fabric_wait(struct fabric *fabric)
 {
     fabric_transport_wait(fabric->transport);
+    fabric_opensm_wait(fabric);
     fabric_ports_wait(fabric);
+    fabric_groups_wait(fabric);
     fabric_fault_wait(fabric);
     fabric_rmpp_wait(fabric);
     fabric_inform_wait(fabric);
@@ -260,7 +280,7 @@ main(int argc, char *argv[])
     parse_options(argc, argv, fabric, &options);
 
     IPOIB_DAEMONIZE_START_PLAIN();
-    fabric_start(fabric);
+    fabric_start(fabric, &options);
     listen_or_die(fabric, &options);
     if (unixctl_server_create(options.unixctl_path, &unixctl)) {
         exit(EXIT_FAILURE);
@@ -286,6 +306,7 @@ main(int argc, char *argv[])
     free(options.udp_address);
     free(options.pcap_name);
     free(options.unixctl_path);
+    free(options.opensm_name);
     service_stop();
     return 0;
 }
@@ -362,6 +383,18 @@ parse_prefix(const char *s, struct fabric_config *cfg)
     cfg->prefix = prefix;
 }
 
+static void
+parse_sm(const char *s, struct options *options)
+{
+    free(options->opensm_name);
+    options->opensm_name = NULL;
+    if (!strncmp(s, "opensm:", 7) && s[7]) {
+        options->opensm_name = xstrdup(s + 7);
+    } else if (strcmp(s, "builtin")) {
+        ovs_fatal(0, "--sm=%s: neither builtin nor opensm:NAME", s);
+    }
+}
+
 /* Checks that what the options say fits together, and makes file names
  * absolute, since daemons change their directory. */
 static void
@@ -377,6 +410,14 @@ finish_options(const struct fabric *fabric, struct options *options)
         > fabric_sa_rate_value(fabric->cfg.rate)) {
         ovs_fatal(0, "--group-rate must not exceed --rate");
     }
+    if (options->opensm_name && options->builtin_only) {
+        ovs_fatal(0, "--%s is not for --sm=opensm:NAME: OpenSM has options "
+                  "of its own", options->builtin_only);
+    }
+    if (!options->opensm_name && options->n_switches) {
+        ovs_fatal(0, "--switches is only for --sm=opensm:NAME");
+    }
+    options->n_switches = MAX(options->n_switches, 1);
     if (name) {
         options->pcap_name = abs_file_name(NULL, name);
         free(name);
@@ -388,27 +429,40 @@ finish_options(const struct fabric *fabric, struct options *options)
     }
 }
 
+/* Numbers of long options. */
+enum {
+    OPT_UNIX = UCHAR_MAX + 1,
+    OPT_UDP,
+    OPT_PCAP,
+    OPT_UNIXCTL,
+    OPT_PKEYS,
+    OPT_MTU,
+    OPT_RATE,
+    OPT_GROUP_RATE,
+    OPT_SL,
+    OPT_LMC,
+    OPT_QKEY,
+    OPT_PREFIX,
+    OPT_SA_RATE,
+    OPT_SM,
+    OPT_SWITCHES,
+    DAEMON_OPTION_ENUMS,
+    VLOG_OPTION_ENUMS,
+};
+
+/* True if option 'c' says something that an OpenSM has options of its own
+ * for. */
+static bool
+is_builtin_only(int c)
+{
+    return (c == OPT_PKEYS || c == OPT_GROUP_RATE || c == OPT_SL
+            || c == OPT_LMC || c == OPT_QKEY || c == OPT_PREFIX);
+}
+
 static void
 parse_options(int argc, char *argv[], struct fabric *fabric,
               struct options *options)
 {
-    enum {
-        OPT_UNIX = UCHAR_MAX + 1,
-        OPT_UDP,
-        OPT_PCAP,
-        OPT_UNIXCTL,
-        OPT_PKEYS,
-        OPT_MTU,
-        OPT_RATE,
-        OPT_GROUP_RATE,
-        OPT_SL,
-        OPT_LMC,
-        OPT_QKEY,
-        OPT_PREFIX,
-        OPT_SA_RATE,
-        DAEMON_OPTION_ENUMS,
-        VLOG_OPTION_ENUMS,
-    };
     static const struct option long_options[] = {
         {"unix",       required_argument, NULL, OPT_UNIX},
         {"udp",        required_argument, NULL, OPT_UDP},
@@ -423,6 +477,8 @@ parse_options(int argc, char *argv[], struct fabric *fabric,
         {"qkey",       required_argument, NULL, OPT_QKEY},
         {"prefix",     required_argument, NULL, OPT_PREFIX},
         {"sa-rate",    required_argument, NULL, OPT_SA_RATE},
+        {"sm",         required_argument, NULL, OPT_SM},
+        {"switches",   required_argument, NULL, OPT_SWITCHES},
         {"help",       no_argument, NULL, 'h'},
         {"version",    no_argument, NULL, 'V'},
         DAEMON_LONG_OPTIONS,
@@ -433,10 +489,14 @@ parse_options(int argc, char *argv[], struct fabric *fabric,
     struct fabric_config *cfg = &fabric->cfg;
 
     for (;;) {
-        int c = getopt_long(argc, argv, short_options, long_options, NULL);
+        int index = 0;
+        int c = getopt_long(argc, argv, short_options, long_options, &index);
 
         if (c == -1) {
             break;
+        }
+        if (is_builtin_only(c)) {
+            options->builtin_only = long_options[index].name;
         }
         switch (c) {
         case OPT_UNIX:
@@ -483,6 +543,16 @@ parse_options(int argc, char *argv[], struct fabric *fabric,
         case OPT_SA_RATE:
             fabric->sa_rate = parse_number("--sa-rate", optarg, 1000000);
             break;
+        case OPT_SM:
+            parse_sm(optarg, options);
+            break;
+        case OPT_SWITCHES:
+            options->n_switches = parse_number("--switches", optarg,
+                                               FABRIC_SWITCHES_MAX);
+            if (!options->n_switches) {
+                ovs_fatal(0, "--switches=%s: at least one is needed", optarg);
+            }
+            break;
         case 'h':
             usage();
         case 'V':
@@ -523,6 +593,12 @@ usage(void)
            "  --qkey=QKEY             of broadcast groups (0x0b1b)\n"
            "  --prefix=PREFIX         GID prefix (fe80000000000000)\n"
            "  --sa-rate=N             answer N SA requests a second at most\n"
+           "  --sm=builtin            the subnet manager is the fabric's own"
+           " (default)\n"
+           "  --sm=opensm:NAME        it is an OpenSM, preloaded with"
+           " libumad2sim,\n"
+           "                          in the simulation NAME\n"
+           "  --switches=N            of an OpenSM's fabric, in a line (1)\n"
            "  --pcap=FILE             capture all packets in FILE\n",
            program_name, program_name);
     daemon_usage();

@@ -1,0 +1,111 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <config.h>
+#include "ipoib-soft-private.h"
+
+#include <string.h>
+#include "ovs-thread.h"
+#include "unixctl.h"
+
+/* Faults of queue pairs, for tests: what real devices do when something goes
+ * wrong, on request. */
+
+static struct ovs_mutex devices_mutex = OVS_MUTEX_INITIALIZER;
+static struct ovs_list devices OVS_GUARDED_BY(devices_mutex)
+    = OVS_LIST_INITIALIZER(&devices);
+
+static const char *const fault_names[] = {
+    [SOFT_FAULT_NONE] = "none",
+    [SOFT_FAULT_SQE] = "sqe",
+    [SOFT_FAULT_ERR] = "err",
+    [SOFT_FAULT_STALL_SEND] = "stall-send",
+    [SOFT_FAULT_STALL_RECV] = "stall-recv",
+};
+
+static void
+fault_strike(struct soft_hca *hca, struct soft_qp *qp, int fault)
+{
+    if (fault == SOFT_FAULT_ERR) {
+        ovs_mutex_lock(&qp->sq_mutex);
+        ovs_mutex_lock(&qp->mutex);
+        soft_qp_error(qp);
+        ovs_mutex_unlock(&qp->mutex);
+        ovs_mutex_unlock(&qp->sq_mutex);
+        soft_event_raise(hca, IBV_EVENT_QP_FATAL, &qp->qp);
+    } else {
+        atomic_store_relaxed(&qp->fault, fault);
+    }
+}
+
+/* "ipoib/soft/fault DEVICE QPN FAULT". */
+static void
+fault_command(struct unixctl_conn *conn, int argc OVS_UNUSED,
+              const char *argv[], void *aux OVS_UNUSED)
+{
+    uint32_t qpn = strtoul(argv[2], NULL, 0);
+    struct soft_hca *hca;
+    struct soft_qp *qp = NULL;
+    int fault = -1;
+
+    for (size_t i = 0; i < ARRAY_SIZE(fault_names); i++) {
+        if (!strcmp(argv[3], fault_names[i])) {
+            fault = i;
+        }
+    }
+    if (fault < 0) {
+        unixctl_command_reply_error(conn, "no such fault");
+        return;
+    }
+    ovs_mutex_lock(&devices_mutex);
+    LIST_FOR_EACH (hca, fault_node, &devices) {
+        if (!strcmp(hca->full_name, argv[1])) {
+            ovs_mutex_lock(&hca->mutex);
+            qp = soft_qp_find(hca, qpn);
+            if (qp) {
+                fault_strike(hca, qp, fault);
+            }
+            ovs_mutex_unlock(&hca->mutex);
+        }
+    }
+    ovs_mutex_unlock(&devices_mutex);
+    if (qp) {
+        unixctl_command_reply(conn, NULL);
+    } else {
+        unixctl_command_reply_error(conn, "no such device or queue pair");
+    }
+}
+
+void
+soft_fault_add_device(struct soft_hca *hca)
+{
+    static struct ovsthread_once once = OVSTHREAD_ONCE_INITIALIZER;
+
+    if (ovsthread_once_start(&once)) {
+        unixctl_command_register("ipoib/soft/fault", "DEVICE QPN FAULT", 3, 3,
+                                 fault_command, NULL);
+        ovsthread_once_done(&once);
+    }
+    ovs_mutex_lock(&devices_mutex);
+    ovs_list_push_back(&devices, &hca->fault_node);
+    ovs_mutex_unlock(&devices_mutex);
+}
+
+void
+soft_fault_remove_device(struct soft_hca *hca)
+{
+    ovs_mutex_lock(&devices_mutex);
+    ovs_list_remove(&hca->fault_node);
+    ovs_mutex_unlock(&devices_mutex);
+}
