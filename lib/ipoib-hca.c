@@ -501,8 +501,8 @@ port_switch_transport(struct ipoib_hca_port *port, long long int now)
     }
 }
 
-/* Where nothing is answered any more, the reason may be that the transport does
- * not receive, which nobody would notice otherwise. */
+/* Where nothing is answered any more, the reason may be that the transport
+ * does not receive, which nobody would notice otherwise. */
 static void
 port_watch_transport(struct ipoib_hca_port *port, long long int now)
 {

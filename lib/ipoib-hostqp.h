@@ -67,8 +67,8 @@ void ipoib_hostqps_clear(struct ipoib_hostqps *);
  * queues, or NULL. */
 struct ibv_qp *ipoib_hostqps_find(const struct ipoib_hostqps *, uint32_t qpn);
 
-/* A send on QP 'qpn' has failed, which took it to SQE: back to RTS, from ERR by
- * way of RESET.  Returns true if it works again. */
+/* A send on QP 'qpn' has failed, which took it to SQE: back to RTS, from ERR
+ * by way of RESET.  Returns true if it works again. */
 bool ipoib_hostqps_resume(struct ipoib_hostqps *, uint32_t qpn);
 /* Starts 'qpn' again by way of RESET, also a base QP.  True if it is one that
  * is in use and works again. */

@@ -76,7 +76,8 @@ ipoib_mad_qp_create(const struct ipoib_verbs *, struct ibv_context *ctx,
                     void *aux);
 
 /* A transport over libibumad, by the kernel's queue pair 1 of 'port' of the
- * device of that name.  Returns NULL with errno set (EACCES: only root may). */
+ * device of that name.  Returns NULL with errno set (EACCES: only root
+ * may). */
 struct ipoib_mad_transport *
 ipoib_mad_umad_create(const char *device, uint8_t port, ipoib_mad_recv_cb *,
                       void *aux);

@@ -155,7 +155,8 @@ rxq_seen(const struct ipoib_rxq *rxq)
 {
     uint64_t n = 0;
 
-#define COUNTER(MEMBER, NAME, HELP) n += ipoib_counter_read(&rxq->stats.MEMBER);
+#define COUNTER(MEMBER, NAME, HELP) \
+    n += ipoib_counter_read(&rxq->stats.MEMBER);
     IPOIB_RX_COUNTERS
 #undef COUNTER
     return n;

@@ -109,7 +109,8 @@ struct ipoib_partition {
     bool removing;              /* Being destroyed: tell nobody. */
     struct ipoib_events events;
     struct {                    /* ipoib-partition-watch.c. */
-        uint64_t n_recovered;   /* Queues that failed and work again; of them, */
+        uint64_t n_recovered;   /* Queues that failed and work again; of
+                                 * them, */
         uint64_t n_stalled;     /* those without an error. */
     } watch;
     struct ipoib_kernel_netdev kernel; /* That has the same partition. */

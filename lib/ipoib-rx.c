@@ -340,8 +340,8 @@ sender_is_possible(const struct rx *rx, const struct ibv_wc *wc,
 }
 
 /* The neighbour 'slot' is the sender of 'wc', but not known by (SLID, QPN).
- * If it is a QPN of its own, it probably has another LID now: tells the control
- * thread, once a second. */
+ * If it is a QPN of its own, it probably has another LID now: tells the
+ * control thread, once a second. */
 static void
 rx_tell_moved(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
               uint32_t slot)

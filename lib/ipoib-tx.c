@@ -666,8 +666,8 @@ tx_hint(struct tx *tx, const uint8_t *eth, uint64_t mac)
     }
 }
 
-/* The packets that tx_slice() does not send itself: those that tx_classify() did
- * not take ('mac' is 0), and those to nobody ('slot' is IPOIB_SLOT_NONE), too
+/* The packets that tx_slice() does not send itself: those that tx_classify()
+ * did not take ('mac' is 0), and those to nobody ('slot' is IPOIB_SLOT_NONE), too
  * long, or without a path to neighbour 'slot'.  While the queue itself stands
  * still, the control thread sends what it can by another one. */
 static void

@@ -820,7 +820,8 @@ ipoib_unixctl_soft_fail(struct unixctl_conn *conn, int argc,
     } else if (!ipoib_dev_for_each(argv[1], fail_dev, &failing)) {
         unixctl_command_reply_error(conn, "no such ipoib port");
     } else if (failing.error) {
-        unixctl_command_reply_error(conn, "not a port of a fabric in software");
+        unixctl_command_reply_error(conn,
+                                    "not a port of a fabric in software");
     } else {
         unixctl_command_reply(conn, NULL);
     }

@@ -26,8 +26,8 @@
  * SIGTERM; what is under way then is waited for.  The report says of each flow
  * how many packets were sent, how many of them did not arrive, arrived twice
  * or out of order, how many were lost in the last second, and the longest time
- * between two arrivals; its last line is "end".  Fails if a socket has dropped something, which would
- * be the receiver's fault. */
+ * between two arrivals; its last line is "end".  Fails if a socket has dropped
+ * something, which would be the receiver's fault. */
 
 #include <config.h>
 #undef NDEBUG
@@ -247,7 +247,8 @@ flow_receive(struct flow *flow, long long int now)
             }
             continue;           /* An ICMP error. */
         }
-        for (cmsg = CMSG_FIRSTHDR(&msg); cmsg; cmsg = CMSG_NXTHDR(&msg, cmsg)) {
+        for (cmsg = CMSG_FIRSTHDR(&msg); cmsg;
+             cmsg = CMSG_NXTHDR(&msg, cmsg)) {
             if (cmsg->cmsg_level == SOL_SOCKET
                 && cmsg->cmsg_type == SO_RXQ_OVFL) {
                 memcpy(&flow->overflow, CMSG_DATA(cmsg),

@@ -228,7 +228,8 @@ remove_request(struct opensm_request *request)
     free(request);
 }
 
-/* Forgets requests to 'to' with the transaction ID 'tid', which is answered. */
+/* Forgets requests to 'to' with the transaction ID 'tid', which was
+ * answered. */
 static void
 request_answered(struct fabric_opensm *opensm, int to, uint64_t tid)
 {
