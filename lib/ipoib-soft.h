@@ -30,8 +30,8 @@ void ipoib_soft_counters(struct ibv_context *ctx, struct ds *ds);
 uint64_t ipoib_soft_counter(struct ibv_context *ctx, const char *name);
 
 /* Has the device of 'ctx' fail, as if its hardware had been removed: it
- * reports that, and cannot be opened again for 'msec'.  For tests.  Returns 0, or
- * EOPNOTSUPP if it cannot fail so. */
+ * reports that, and cannot be opened again for 'msec'.  For tests.  Returns 0,
+ * or EOPNOTSUPP if it cannot fail so. */
 int ipoib_soft_fail(struct ibv_context *ctx, int msec);
 
 #endif /* ipoib-soft.h */

@@ -667,9 +667,9 @@ tx_hint(struct tx *tx, const uint8_t *eth, uint64_t mac)
 }
 
 /* The packets that tx_slice() does not send itself: those that tx_classify()
- * did not take ('mac' is 0), and those to nobody ('slot' is IPOIB_SLOT_NONE), too
- * long, or without a path to neighbour 'slot'.  While the queue itself stands
- * still, the control thread sends what it can by another one. */
+ * did not take ('mac' is 0), and those to nobody ('slot' is IPOIB_SLOT_NONE),
+ * too long, or without a path to neighbour 'slot'.  While the queue itself
+ * stands still, the control thread sends what it can by another one. */
 static void
 tx_not_sent(struct tx *tx, struct dp_packet **packetp, uint64_t mac,
             uint32_t ip_len, uint32_t slot, const struct ibv_ah *ah)

@@ -43,8 +43,8 @@
  *     broadcast JOINED, N joined, N attached, N ready, N stale, N failed
  *
  * (and ", needs a GRH" where the port requires one).  With GUID, resolves
- * COUNT paths more, to the GUIDs from GUID on; "ahs" prints how many address handles
- * there are.
+ * COUNT paths more, to the GUIDs from GUID on; "ahs" prints how many address
+ * handles there are.
  *
  * "refresh" asks for all paths again, "leave" leaves all groups, "break sqe"
  * and "break err" stop the queue pair for management. */
