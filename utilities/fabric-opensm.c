@@ -347,6 +347,28 @@ lport_changed(struct fabric_lport *lport, bool reregister, void *fabric_)
     }
 }
 
+/* A trap of the manager 'client' itself (144: it is there, or its priority has
+ * changed) for the master on the node of 'to'.  Nobody answers it: an answer
+ * that a manager does not expect makes it lose count of its requests, and then
+ * a handover never ends. */
+static void
+forward_trap(struct fabric *fabric, const struct fabric_ibsim_client *client,
+             struct fabric_ibsim_packet *packet, struct fabric_lport *to)
+{
+    const struct fabric_lport *from = client->node;
+    struct fabric_ibsim_client *sm;
+
+    sm = fabric_ibsim_find_sm(fabric->opensm->ibsim, to);
+    if (sm) {
+        if (!packet->slid.lid) {
+            packet->slid.lid = from->info.lid;
+        }
+        send_to(fabric, sm, packet);
+    } else {
+        fabric_count(fabric, NULL, FC_sm_undeliverable);
+    }
+}
+
 /* Handles the packet 'packet' of class SubnMgt from 'client'. */
 static void
 receive_smp(struct fabric *fabric, struct fabric_ibsim_client *client,
@@ -367,6 +389,8 @@ receive_smp(struct fabric *fabric, struct fabric_ibsim_client *client,
                          ntohs(packet->dlid.lid)));
     if (!at) {
         bounce(fabric, client, packet);
+    } else if (mad_method(packet) == FABRIC_METHOD_TRAP) {
+        forward_trap(fabric, client, packet, at);
     } else if (smp->attr_id != htons(FABRIC_ATTR_SM_INFO)) {
         fabric_count(fabric, NULL, FC_sm_smps);
         fabric_sma_handle(at, smp, lport_changed, fabric);
