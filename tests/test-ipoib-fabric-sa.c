@@ -860,7 +860,6 @@ tf_test_sm_restart(void)
     tf_close(b);
 }
 
-/* Versions, classes, methods, GRH, P_Keys. */
 /* Ports that only the subnet manager knows. */
 void
 tf_test_made_up(void)
@@ -889,6 +888,31 @@ tf_test_made_up(void)
     tf_close(a);
 }
 
+/* Requests that wait for their turn when their port goes: nothing is done for
+ * it.  The fabric answers twice a second. */
+void
+tf_test_sa_waiting(void)
+{
+    struct tf_port *a = tf_attach(GUID_A), *b = tf_attach(GUID_B);
+    struct ib_path_record path;
+    struct ib_inform_info info;
+    struct ib_sa_mad mad;
+
+    CHECK_EQ(tf_path(b, GUID_B, 0xffff, &path), 0);
+    memset(&info, 0, sizeof info);
+    info.is_generic = info.subscribe = 1;
+    info.trap_number = htons(0xffff);
+    tf_init_mad(&mad, IB_METHOD_SET, IB_ATTR_INFORM_INFO, 0, &info,
+                sizeof info);
+    tf_send_mad(a, &mad);
+    tf_close(a);
+    CHECK_EQ(tf_path(b, GUID_B, 0xffff, &path), 0);
+    CHECK_EQ(tf_counter("sa_requests"), 3);
+    CHECK_EQ(tf_counter("sa_answers"), 2);
+    tf_close(b);
+}
+
+/* Versions, classes, methods, GRH, P_Keys. */
 void
 tf_test_sa_headers(void)
 {

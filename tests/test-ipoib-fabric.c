@@ -839,6 +839,7 @@ test_ipoib_fabric_main(int argc, char *argv[])
         { "rmpp-errors", tf_test_rmpp_errors },
         { "inform", tf_test_inform },
         { "sa-faults", tf_test_sa_faults },
+        { "sa-waiting", tf_test_sa_waiting },
         { "sm-restart", tf_test_sm_restart },
         { "sa-headers", tf_test_sa_headers },
         { "made-up", tf_test_made_up },

@@ -110,6 +110,7 @@ void tf_test_table(void);
 void tf_test_rmpp_errors(void);
 void tf_test_inform(void);
 void tf_test_sa_faults(void);
+void tf_test_sa_waiting(void);
 void tf_test_sm_restart(void);
 void tf_test_sa_headers(void);
 void tf_test_made_up(void);

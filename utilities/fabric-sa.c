@@ -126,7 +126,9 @@ fabric_sa_destroy(struct fabric *fabric)
     forget_waiting(fabric);
 }
 
-/* Handles what has waited for long enough. */
+/* Handles what has waited for long enough.  A port that has gone meanwhile
+ * hears no answer, and nothing may be kept for it, a subscription for
+ * example: who forgets that when a port goes has been here already. */
 static void
 run_waiting(struct fabric *fabric)
 {
@@ -134,7 +136,8 @@ run_waiting(struct fabric *fabric)
            && token_bucket_withdraw(&fabric->sa_bucket, ANSWER_COST)) {
         struct waiting_request *w = pop_waiting(fabric);
 
-        if (fabric_port_by_guid(fabric, w->guid) == w->peer.port) {
+        if (fabric_port_by_guid(fabric, w->guid) == w->peer.port
+            && fabric_port_is_present(w->peer.port)) {
             struct fabric_sa_request request = {
                 .peer = w->peer, .mad = &w->mad, .mask = w->mask,
             };
