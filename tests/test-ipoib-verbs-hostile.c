@@ -96,7 +96,8 @@ put_port(void *buf)
 }
 
 static size_t
-put_packet(const struct fabric *f, uint8_t *buf, size_t payload_len)
+put_packet(const struct fabric *f, uint8_t *buf, uint8_t seed,
+           size_t payload_len)
 {
     struct ib_ud ud = {
         .slid = 6, .dlid = 5, .opcode = IB_OPCODE_UD_SEND,
@@ -107,7 +108,7 @@ put_packet(const struct fabric *f, uint8_t *buf, size_t payload_len)
     size_t len = put_header(buf, IB_SOFT_PACKET), trailer_len;
 
     len += ib_ud_compose(&ud, buf + len, trailer, &trailer_len);
-    fill(buf + len, 1, payload_len);
+    fill(buf + len, seed, payload_len);
     len += payload_len;
     memcpy(buf + len, trailer, trailer_len);
     return len + trailer_len;
@@ -127,7 +128,7 @@ send_mutant(const struct fabric *f)
     size_t len;
 
     memset(buf, 0, sizeof buf);
-    len = (random_range(4) ? put_packet(f, buf, random_range(200))
+    len = (random_range(4) ? put_packet(f, buf, 0, random_range(200))
            : put_port(buf));
     switch (random_range(4)) {
     case 0:
@@ -145,18 +146,20 @@ send_mutant(const struct fabric *f)
     fabric_send(f, buf, len);
 }
 
-/* True if a good packet arrives at 'e' after a good PORT. */
+/* True if a good packet arrives at 'e' after a good PORT.  Each such packet has
+ * a seed of its own: a mutant may be as good, and still wait in the queue. */
 static bool
 passes(const struct fabric *f, struct end *e)
 {
+    static uint8_t seed;
     uint8_t buf[4096] OVS_ALIGNED_VAR(8);
     struct ibv_wc wc;
 
     fabric_send(f, buf, put_port(buf));
-    fabric_send(f, buf, put_packet(f, buf, 99));
+    fabric_send(f, buf, put_packet(f, buf, ++seed, 99));
     while (poll_one(e->rcq, &wc)) {
         bool ok = (!wc.status && wc.byte_len == IB_GRH_LEN + 99
-                   && filled(slot(e, wc.wr_id) + IB_GRH_LEN, 1, 99));
+                   && filled(slot(e, wc.wr_id) + IB_GRH_LEN, seed, 99));
 
         post_recv(e, wc.wr_id, wc.wr_id, SLOT);
         if (ok) {
@@ -192,7 +195,7 @@ test_bad_messages(const struct fabric *f, struct dev *d, struct end *e)
 
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         uint64_t before = ipoib_soft_counter(d->ctx, bad[i].counter);
-        size_t len = put_packet(f, buf, 60);
+        size_t len = put_packet(f, buf, 0, 60);
 
         buf[bad[i].ofs] = bad[i].value;
         fabric_send(f, buf, len);
