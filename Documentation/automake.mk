@@ -7,6 +7,7 @@ EXTRA_DIST += \
 	Documentation/intro/quickstart.rst \
 	Documentation/topics/control-plane.rst \
 	Documentation/topics/design.rst \
+	Documentation/topics/dhcp.rst \
 	Documentation/topics/operations.rst \
 	Documentation/topics/soft-fabric.rst \
 	Documentation/topics/testing.rst \

@@ -6,6 +6,8 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-control.h \
 	lib/ipoib-dev.c \
 	lib/ipoib-dev.h \
+	lib/ipoib-dhcp.c \
+	lib/ipoib-dhcp.h \
 	lib/ipoib-events.c \
 	lib/ipoib-events.h \
 	lib/ipoib-hca.c \

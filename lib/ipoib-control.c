@@ -16,6 +16,7 @@
 #include "ipoib-control.h"
 
 #include "dp-packet.h"
+#include "ipoib-dhcp.h"
 #include "ovs-atomic.h"
 #include "timeval.h"
 #include "util.h"
@@ -776,6 +777,10 @@ tx_group(struct ipoib_partition *part, struct ipoib_msg *msg,
     }
     ip = (const uint8_t *) dp_packet_data(msg->packet) + IPOIB_HEADER_LEN;
     len = dp_packet_size(msg->packet) - IPOIB_HEADER_LEN;
+    if (msg->type == IPOIB_MSG_TX_BROADCAST && type == htons(ETH_TYPE_IP)
+        && ipoib_dhcp_set_broadcast(CONST_CAST(void *, ip), len)) {
+        ipoib_count(&part->tx_stats.dhcp_broadcast, 1);
+    }
     if (msg->l4_ofs && type == htons(ETH_TYPE_IP)) {
         ipoib_snoop_igmp(part->snoop, ip, len, msg->l4_ofs, mac, now);
     } else if (msg->l4_ofs) {

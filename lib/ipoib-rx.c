@@ -20,6 +20,7 @@
 #include "dp-packet.h"
 #include "hash.h"
 #include "ipoib-compat.h"
+#include "ipoib-dhcp.h"
 #include "ipoib-packet.h"
 #include "ipoib-pool-private.h"
 #include "ipoib-ring-private.h"
@@ -48,6 +49,7 @@ VLOG_DEFINE_THIS_MODULE(ipoib_rx);
 #define IP_OFS (GRH_SPACE + IPOIB_HEADER_LEN)
 #define ETH_OFS (IP_OFS - ETH_HEADER_LEN)
 #define ETH_MIN_FRAME 60
+#define BROADCAST_MAC ((UINT64_C(1) << 48) - 1)
 
 static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(5, 20);
 
@@ -550,6 +552,11 @@ rx_one(struct rx *rx, const struct ibv_wc *wc, size_t index,
             return rx_drop(rx, wc->wr_id, &stats->drop_no_host);
         }
         rx->multicast++;
+        if (dst == BROADCAST_MAC && type == htons(ETH_TYPE_IP)
+            && ip[9] == IPPROTO_UDP
+            && ipoib_dhcp_set_broadcast(data + IP_OFS, ip_len)) {
+            ipoib_count(&stats->dhcp_broadcast, 1);
+        }
     } else {
         uint64_t key = dest_key(ip, type, wc->qp_num);
         struct ipoib_rx_dest *dest = dest_of_key(rx, key);

@@ -32,6 +32,8 @@
             "handed on with the port's own MAC as source")                   \
     COUNTER(no_buffer, "rx_no_buffer",                                       \
             "refills of the queue for which buffers were missing")           \
+    COUNTER(dhcp_broadcast, "rx_dhcp_broadcast",                             \
+            "DHCP requests whose BROADCAST flag was set")                    \
     COUNTER(probes, "rx_probes", "the watchdog's own packets")               \
     COUNTER(drop_error, "rx_drop_error", "completions with an error")        \
     COUNTER(drop_own, "rx_drop_own", "our own packets, looped back")         \
@@ -62,6 +64,8 @@
     COUNTER(multicast, "tx_multicast", "of them to a group")                 \
     COUNTER(to_control, "tx_to_control",                                     \
             "ARP, ND, broadcasts and packets that wait for a path")          \
+    COUNTER(dhcp_broadcast, "tx_dhcp_broadcast",                             \
+            "DHCP requests whose BROADCAST flag was set")                    \
     COUNTER(drop_error, "tx_drop_error", "completions with an error")        \
     COUNTER(drop_post, "tx_drop_post", "refused by the device")              \
     COUNTER(drop_queue_full, "tx_drop_queue_full",                           \

@@ -12,6 +12,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-bench.c \
 	tests/test-ipoib-compat.c \
 	tests/test-ipoib-datapath.c \
+	tests/test-ipoib-dhcp.c \
 	tests/test-ipoib-events.c \
 	tests/test-ipoib-fabric-external.c \
 	tests/test-ipoib-fabric-lib.c \
@@ -71,6 +72,7 @@ TESTSUITE_AT = \
 SYSTEM_TESTSUITE_AT = \
 	tests/system-testsuite.at \
 	tests/ipoib-macros.at \
+	tests/system-ipoib-dhcp.at \
 	tests/system-ipoib-docs.at \
 	tests/system-ipoib-events.at \
 	tests/system-ipoib-traffic.at \
@@ -87,6 +89,8 @@ EXTRA_DIST += \
 	tests/check-layers \
 	tests/check-ovs \
 	tests/crowd.py \
+	tests/dhcp-client.py \
+	tests/dhcp-script \
 	tests/in-sandbox \
 	tests/liar.py \
 	tests/ping-gap.py \
