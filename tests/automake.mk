@@ -72,6 +72,7 @@ TESTSUITE_AT = \
 SYSTEM_TESTSUITE_AT = \
 	tests/system-testsuite.at \
 	tests/ipoib-macros.at \
+	tests/system-ipoib-ct.at \
 	tests/system-ipoib-dhcp.at \
 	tests/system-ipoib-docs.at \
 	tests/system-ipoib-events.at \
