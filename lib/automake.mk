@@ -25,6 +25,8 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-mcast.h \
 	lib/ipoib-msgq.c \
 	lib/ipoib-msgq.h \
+	lib/ipoib-mtu.c \
+	lib/ipoib-mtu.h \
 	lib/ipoib-neigh.c \
 	lib/ipoib-neigh.h \
 	lib/ipoib-packet.c \

@@ -183,11 +183,10 @@ addr_of_mac(struct ipoib_partition *part, struct eth_addr mac,
     return host != NULL;
 }
 
-/* The stand-in MAC of the sender of 'msg', whose source IP is 'src'; the
- * port's own if the sender is not known. */
-static struct eth_addr
-sender_mac(const struct ipoib_partition *part, const struct ipoib_msg *msg,
-           const struct in6_addr *src)
+/* The neighbour that sent 'msg', whose source IP is 'src'. */
+static uint32_t
+sender_slot(const struct ipoib_partition *part, const struct ipoib_msg *msg,
+            const struct in6_addr *src)
 {
     const struct ipoib_neigh_table *neighs = part->shared.neighs;
     uint32_t slot = IPOIB_SLOT_NONE, mask;
@@ -204,8 +203,34 @@ sender_mac(const struct ipoib_partition *part, const struct ipoib_msg *msg,
     if (slot == IPOIB_SLOT_NONE && ipoib_ip_is_station(src)) {
         slot = ipoib_neigh_by_ip(neighs, src);
     }
-    return slot == IPOIB_SLOT_NONE ? part->shared.mac
-                                   : ipoib_neigh_of_slot(neighs, slot)->mac;
+    return slot;
+}
+
+/* The stand-in MAC of that neighbour; the port's own if it is not known. */
+static struct eth_addr
+sender_mac(const struct ipoib_partition *part, const struct ipoib_msg *msg,
+           const struct in6_addr *src)
+{
+    uint32_t slot = sender_slot(part, msg, src);
+
+    return (slot == IPOIB_SLOT_NONE ? part->shared.mac
+            : ipoib_neigh_of_slot(part->shared.neighs, slot)->mac);
+}
+
+/* If 'packet', from the IPoIB header on, is a router advertisement, as 'info'
+ * says, with an MTU of more than 'mtu', lowers that and counts it. */
+static void
+lower_ra(struct dp_packet *packet, size_t l4_ofs,
+         const struct ipoib_nd_info *info, uint32_t mtu,
+         atomic_uint64_t *counter)
+{
+    if (info->type == ND_ROUTER_ADVERT
+        && ipoib_mtu_lower_ra((uint8_t *) dp_packet_data(packet)
+                              + IPOIB_HEADER_LEN,
+                              dp_packet_size(packet) - IPOIB_HEADER_LEN,
+                              l4_ofs, mtu)) {
+        ipoib_count(counter, 1);
+    }
 }
 
 
@@ -431,6 +456,10 @@ rx_nd(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
     }
     src = neigh ? neigh->mac : sender_mac(part, msg, &info.src);
     ipoib_nd_to_eth(msg->packet, IPOIB_HEADER_LEN, msg->l4_ofs, lladdr);
+    lower_ra(msg->packet, msg->l4_ofs, &info,
+             part->config.eth_mtu
+             ? MIN(part->config.eth_mtu, ipoib_partition_mtu(part))
+             : ipoib_partition_mtu(part), &part->rx_stats.ra_lowered);
     rx_deliver_ip(part, msg, src, &info.dst);
 }
 
@@ -460,6 +489,28 @@ rx_ip(struct ipoib_partition *part, struct ipoib_msg *msg)
 
     ip_addresses(header->type, header + 1, &src, &dst);
     rx_deliver_ip(part, msg, sender_mac(part, msg, &src), &dst);
+}
+
+/* Sends the ICMP error of 'msg' (taken from it) to the sender of the packet
+ * that was too long, in the name of the host that it was for. */
+static void
+rx_error(struct ipoib_partition *part, struct ipoib_msg *msg)
+{
+    struct ipoib_host *host = ipoib_partition_host_of_qpn(part, msg->dqpn);
+    uint32_t slot = sender_slot(part, msg, &msg->src);
+    struct ipoib_neigh *neigh = NULL;
+
+    if (slot != IPOIB_SLOT_NONE) {
+        neigh = ipoib_neigh_of_slot(part->shared.neighs, slot);
+    }
+    if (!neigh) {
+        ipoib_count(&part->rx_stats.pmtu_suppressed, 1);
+        return;
+    }
+    ipoib_partition_send_neigh(part, host ? host->qpn : 0, neigh,
+                               msg->packet);
+    msg->packet = NULL;
+    ipoib_count(&part->rx_stats.pmtu_errors, 1);
 }
 
 /* Asks on the fabric who has 'ip', in the name of 'host'. */
@@ -736,6 +787,8 @@ tx_nd(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
         return;
     }
     ipoib_nd_to_ib(msg->packet, IPOIB_HEADER_LEN, msg->l4_ofs, &lladdr);
+    lower_ra(msg->packet, msg->l4_ofs, &info, ipoib_partition_mtu(part),
+             &part->tx_stats.ra_lowered);
     if (ipv6_addr_is_multicast(&info.dst)) {
         struct ib_gid mgid = ipoib_mgid_ipv6(&info.dst, part->pkey,
                                              part->shared.scope);
@@ -850,6 +903,9 @@ ipoib_control_message(struct ipoib_partition *part, struct ipoib_msg *msg,
     case IPOIB_MSG_RX_MOVED:
         rx_moved(part, msg);
         break;
+    case IPOIB_MSG_RX_ERROR:
+        rx_error(part, msg);
+        break;
     case IPOIB_MSG_TX_ARP:
         tx_arp(part, msg, now);
         break;
@@ -867,6 +923,11 @@ ipoib_control_message(struct ipoib_partition *part, struct ipoib_msg *msg,
         break;
     case IPOIB_MSG_TX_HINT:
         tx_hint(part, msg);
+        break;
+    case IPOIB_MSG_TX_ERROR:
+        ipoib_count(&part->tx_stats.pmtu_errors, 1);
+        ipoib_partition_deliver(part, 0, msg->packet);
+        msg->packet = NULL;
         break;
     case IPOIB_MSG_TX_HOST:
         ipoib_control_learn_host(part, msg->mac, NULL, now);

@@ -85,7 +85,8 @@ int ipoib_dev_configure(struct ipoib_dev *,
 bool ipoib_dev_is_up(const struct ipoib_dev *);
 struct eth_addr ipoib_dev_mac(const struct ipoib_dev *);
 int ipoib_dev_mtu(const struct ipoib_dev *);
-/* Limits the MTU to 'mtu'.  EINVAL if the broadcast group does not take it. */
+/* Limits the MTU to 'mtu' (0: to that of the group).  EINVAL if the broadcast
+ * group does not take it. */
 int ipoib_dev_set_mtu(struct ipoib_dev *, int mtu);
 /* What the Interface's 'status' column shows. */
 void ipoib_dev_get_status(struct ipoib_dev *, struct smap *);

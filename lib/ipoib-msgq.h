@@ -41,6 +41,9 @@ enum ipoib_msg_type {
                                  * source IP 'src', wrote to 'dqpn'. */
     IPOIB_MSG_RX_MOVED,         /* No packet: the neighbour 'slot' was not
                                  * known by 'slid' and its QPN. */
+    IPOIB_MSG_RX_ERROR,         /* To be sent: the ICMP error for a packet that
+                                 * was too long.  The rest of the message is
+                                 * that packet's, and 'src' its source IP. */
     /* To be sent.  The packet begins with the Ethernet header. */
     IPOIB_MSG_TX_ARP,           /* ARP or RARP. */
     IPOIB_MSG_TX_ND,
@@ -52,6 +55,8 @@ enum ipoib_msg_type {
     IPOIB_MSG_TX_HINT,          /* No packet: IP address 'src' sends to 'dst'
                                  * at 'mac', which is no neighbour's that we
                                  * know. */
+    IPOIB_MSG_TX_ERROR,         /* To be delivered: the ICMP error, an Ethernet
+                                 * frame, for a packet that was too long. */
 };
 
 struct ipoib_msg {
@@ -65,7 +70,8 @@ struct ipoib_msg {
     bool multicast;             /* DGID was a group's. */
     struct ib_gid sgid;         /* If 'has_grh'. */
     struct ib_gid mgid;         /* TX_GROUP; RX: DGID, if 'has_grh'. */
-    struct in6_addr src;        /* RX_HINT, TX_HINT: IPv4 is v4-mapped. */
+    struct in6_addr src;        /* RX_HINT, RX_ERROR, TX_HINT: IPv4 is
+                                 * v4-mapped. */
     struct in6_addr dst;        /* TX_HINT: the same. */
     /* TX. */
     uint32_t slot;              /* Neighbour. */

@@ -131,6 +131,12 @@ partition_update_state(struct ipoib_partition *part)
                           : part->group_mtu;
     atomic_read_relaxed(&part->shared.up, &was_up);
     up = ipoib_partition_is_up(part, &reason);
+    if (bcast && bcast->mtu && part->mtu_limit > part->group_mtu
+        && part->warned_mtu != part->group_mtu) {
+        VLOG_WARN("%s: MTU %d is more than the %d that the broadcast group "
+                  "takes", part->name, part->mtu_limit, part->group_mtu);
+        part->warned_mtu = part->group_mtu;
+    }
     if (mtu != old_mtu) {
         atomic_store_relaxed(&part->shared.mtu, mtu);
         ipoib_partition_republish_paths(part);
@@ -616,6 +622,8 @@ partition_init_shared(struct ipoib_partition *part)
     atomic_init(&shared->qkey, 0);
     atomic_init(&shared->mtu, IPOIB_MTU_DEFAULT);
     atomic_init(&shared->group_mtu, IPOIB_MTU_DEFAULT);
+    atomic_init(&shared->eth_mtu, 0);
+    atomic_init(&shared->clamp_mss, false);
     atomic_init(&shared->up, false);
     partition_set_addresses(part);
     shared->neighs = ipoib_neigh_table_create(part->pkey, SIZE_MAX,

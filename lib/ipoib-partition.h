@@ -58,6 +58,8 @@ struct ipoib_partition_config {
     bool proxy_reply;           /* options:proxy=reply. */
     enum ipoib_sa_mode sa;      /* options:sa. */
     enum ipoib_leave leave;     /* options:ib-leave. */
+    unsigned int eth_mtu;       /* options:eth-mtu, 0: none. */
+    bool clamp_mss;             /* options:clamp-mss. */
 };
 
 struct ipoib_partition_ops {
@@ -99,6 +101,8 @@ struct ipoib_partition {
     uint16_t group_mlid;        /* Of the broadcast group, 0 before it was
                                  * joined. */
     int mtu_limit;              /* 0, or what the user wants at most. */
+    int warned_mtu;             /* 'group_mtu' when the log was told that it
+                                 * is less than 'mtu_limit'. */
     long long int next_age;     /* Next slice of aging. */
     struct ovs_list announce;   /* Of struct ipoib_announcement. */
     long long int next_announce;

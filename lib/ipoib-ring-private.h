@@ -83,12 +83,20 @@ struct ipoib_rxq_private {
 #define IPOIB_RX_MOVED 64
     uint32_t moved[IPOIB_RX_MOVED];
 
+    /* Frames to deliver before more are received: of a batch of which some
+     * were cut into fragments.  [first, n). */
+    struct dp_packet **waiting;
+    size_t n_waiting, first_waiting, max_waiting;
+
     struct ibv_recv_wr wr[IPOIB_RX_CHAIN];
     struct ibv_sge sge[IPOIB_RX_CHAIN];
 
     uint8_t tag;                /* Of this queue's buffers in the pool. */
     struct ibv_pd *pd;
 };
+
+/* Deletes the frames that wait to be delivered. */
+void ipoib_rxq_drop_waiting(struct ipoib_rxq *);
 
 /* Receiving thread, after 'n_completions' more: searches for lost buffers if
  * there may be some. */

@@ -137,6 +137,7 @@ ipoib_rxq_create(struct ipoib_shared *shared,
     rxq->to_control = ipoib_msgq_create(RING_SIZE);
     rxq->from_control = ipoib_msgq_create(RING_SIZE);
     ipoib_limiter_init(&rxq->limiter);
+    ipoib_mtu_limiter_init(&rxq->errors);
     atomic_init(&rxq->drained, 0);
     atomic_init(&rxq->suspect, false);
 
@@ -163,6 +164,19 @@ ipoib_rxq_create(struct ipoib_shared *shared,
 }
 
 void
+ipoib_rxq_drop_waiting(struct ipoib_rxq *rxq)
+{
+    struct ipoib_rxq_private *priv = rxq->priv;
+
+    while (priv->n_waiting > priv->first_waiting) {
+        dp_packet_delete(priv->waiting[--priv->n_waiting]);
+    }
+    free(priv->waiting);
+    priv->waiting = NULL;
+    priv->n_waiting = priv->first_waiting = priv->max_waiting = 0;
+}
+
+void
 ipoib_rxq_destroy(struct ipoib_rxq *rxq)
 {
     const struct ipoib_verbs *verbs;
@@ -171,6 +185,7 @@ ipoib_rxq_destroy(struct ipoib_rxq *rxq)
     if (!rxq) {
         return;
     }
+    ipoib_rxq_drop_waiting(rxq);
     verbs = rxq->shared->verbs;
     if (rxq->base_qp) {
         error = verbs->destroy_qp(rxq->base_qp);
@@ -454,6 +469,7 @@ ipoib_txq_create(struct ipoib_shared *shared,
     txq->n_desc = MAX(IPOIB_TX_MIN_DESC, ROUND_UP_POW2(params->n_desc));
     txq->to_control = ipoib_msgq_create(RING_SIZE);
     ipoib_limiter_init(&txq->limiter);
+    ipoib_mtu_limiter_init(&txq->errors);
     atomic_init(&txq->state, IPOIB_TXQ_RUNNING);
     ovs_spin_init(&txq->lock);
 

@@ -28,6 +28,7 @@
 #include "ipoib-host.h"
 #include "ipoib-mcast.h"
 #include "ipoib-msgq.h"
+#include "ipoib-mtu.h"
 #include "ipoib-neigh.h"
 #include "ipoib-pool.h"
 #include "ipoib-stats.h"
@@ -58,6 +59,9 @@ struct ipoib_shared {
     atomic_uint32_t mtu;        /* Largest IP packet to send. */
     atomic_uint32_t group_mtu;  /* Largest IP packet that a neighbour may send:
                                  * MTU of the broadcast group - 4. */
+    atomic_uint32_t eth_mtu;    /* Largest IP packet that goes to the bridge,
+                                 * 0: any. */
+    atomic_bool clamp_mss;      /* TCP's MSS option is kept to the MTUs. */
     atomic_bool up;             /* Broadcast group joined, port up. */
 };
 
@@ -77,6 +81,7 @@ struct ipoib_rxq {
     struct ipoib_msgq *to_control;
     struct ipoib_msgq *from_control; /* Return ring: frames to deliver. */
     struct ipoib_limiter limiter;
+    struct ipoib_mtu_limiter errors;
     struct ipoib_rx_stats stats;
     struct ipoib_rxq_private *priv; /* ipoib-ring-private.h. */
     atomic_bool suspect;        /* See ipoib_rxq_suspect_loss(). */
@@ -149,6 +154,7 @@ struct ipoib_txq {
     unsigned int n_desc;
     struct ipoib_msgq *to_control;
     struct ipoib_limiter limiter;
+    struct ipoib_mtu_limiter errors;
     struct ipoib_tx_stats stats;
     /* Source MACs of late, each with the second in which the control thread
      * was told of it. */

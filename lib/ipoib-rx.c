@@ -21,6 +21,7 @@
 #include "hash.h"
 #include "ipoib-compat.h"
 #include "ipoib-dhcp.h"
+#include "ipoib-mtu.h"
 #include "ipoib-packet.h"
 #include "ipoib-pool-private.h"
 #include "ipoib-ring-private.h"
@@ -59,8 +60,14 @@ struct rx {
     const struct ipoib_shared *shared;
     uint32_t now;               /* time_now(). */
     uint16_t lid, lid_mask;     /* Own. */
-    uint32_t mtu;               /* Longest IP packet. */
+    uint32_t mtu;               /* Longest IP packet that is nothing special:
+                                 * the lesser of 'group_mtu' and 'eth_mtu'. */
+    uint32_t group_mtu;         /* Longest that a neighbour may send. */
+    uint32_t eth_mtu;           /* Longest that the bridge takes, 0: any. */
+    uint32_t clamp;             /* As in ipoib-tx.c. */
     bool zero_copy;
+    bool cut;                   /* The batch has frames longer than
+                                 * 'eth_mtu', to be cut. */
     bool wake;                  /* The control thread got something. */
 
     /* Counted in the end. */
@@ -496,26 +503,20 @@ rx_deliver(struct rx *rx, uint64_t id, size_t index, uint8_t *data,
     return dp_packet_clone_data_with_headroom(eth, len, IPOIB_POOL_HEADROOM);
 }
 
-/* Translates the packet of 'wc'.  'neigh' is what was found for its sender's
- * (SLID, QPN), 'index' is that of its buffer.  Returns NULL if nothing is to
- * be delivered. */
+/* Translates the packet of 'wc', which has 'len' bytes of IP and padding.
+ * 'neigh' is what was found for its sender's (SLID, QPN), 'index' is that of
+ * its buffer.  Returns NULL if nothing is to be delivered. */
 static inline ALWAYS_INLINE struct dp_packet *
-rx_one(struct rx *rx, const struct ibv_wc *wc, size_t index,
-       struct ipoib_neigh_fast *neigh)
+rx_translate(struct rx *rx, const struct ibv_wc *wc, size_t index,
+             struct ipoib_neigh_fast *neigh, uint32_t len)
 {
     struct ipoib_rx_stats *stats = &rx->rxq->stats;
     uint8_t *data = (uint8_t *) (uintptr_t) wc->wr_id;
     const uint8_t *ip = data + IP_OFS;
-    /* Of a packet that is too short, more than any MTU. */
-    uint32_t len = wc->byte_len - IP_OFS;
     uint64_t dst, src;
     size_t ip_len;
     ovs_be16 type;
 
-    if (OVS_UNLIKELY(len > rx->mtu)) {
-        return rx_drop(rx, wc->wr_id, wc->byte_len < IP_OFS
-                       ? &stats->drop_short : &stats->drop_too_long);
-    }
     if (OVS_UNLIKELY((wc->slid & rx->lid_mask) == rx->lid
                      && rx_is_own(rx, wc, data))) {
         memcpy(&type, data + GRH_SPACE, sizeof type);
@@ -573,6 +574,104 @@ rx_one(struct rx *rx, const struct ibv_wc *wc, size_t index,
     return rx_deliver(rx, wc->wr_id, index, data, type, dst, src, ip_len);
 }
 
+/* Tells the sender of the IP packet of 'ip_len' bytes of 'wc' that the
+ * Ethernet side takes no more than 'eth_mtu'. */
+static void
+rx_error(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
+         uint16_t type, size_t ip_len)
+{
+    struct ipoib_rxq *rxq = rx->rxq;
+    struct ipoib_header *header;
+    struct ipoib_msg msg;
+
+    if (!ipoib_mtu_limiter_admit(&rxq->errors, type, data + IP_OFS)) {
+        ipoib_count(&rxq->stats.pmtu_suppressed, 1);
+        return;
+    }
+    rx_msg_init(rx, wc, data, IPOIB_MSG_RX_ERROR, &msg);
+    msg.src = ip_addr(data + IP_OFS, htons(type), false);
+    msg.packet = ipoib_mtu_compose_error(type, data + IP_OFS, ip_len,
+                                         rx->eth_mtu);
+    header = dp_packet_push_zeros(msg.packet, sizeof *header);
+    header->type = htons(type);
+    if (!ipoib_msgq_push(rxq->to_control, &msg)) {
+        dp_packet_delete(msg.packet);
+        ipoib_count(&rxq->stats.pmtu_suppressed, 1);
+        return;
+    }
+    rx->wake = true;
+}
+
+/* 'packet' was translated from that of 'wc', and is longer than 'eth_mtu'.
+ * Returns it if it is to be cut, which rx_cut() does with the whole batch, so
+ * that the order stays. */
+static struct dp_packet *
+rx_over_eth_mtu(struct rx *rx, const struct ibv_wc *wc,
+                struct dp_packet *packet)
+{
+    const uint8_t *data = (uint8_t *) (uintptr_t) wc->wr_id;
+    const struct eth_header *eth = dp_packet_data(packet);
+    size_t ip_len = dp_packet_size(packet) - ETH_HEADER_LEN;
+    struct ipoib_rx_stats *stats = &rx->rxq->stats;
+    uint16_t type = ntohs(eth->eth_type);
+
+    switch (ipoib_mtu_judge(type, data + IP_OFS, ip_len, rx->eth_mtu)) {
+    case IPOIB_MTU_FRAGMENT:
+        rx->cut = true;
+        return packet;
+
+    case IPOIB_MTU_BAD:
+        ipoib_count(&stats->drop_bad_ip, 1);
+        break;
+
+    case IPOIB_MTU_ERROR:
+        ipoib_count(&stats->drop_eth_mtu, 1);
+        if (!is_multicast(wc, data)) {
+            rx_error(rx, wc, data, type, ip_len);
+        }
+        break;
+
+    case IPOIB_MTU_DROP:
+        ipoib_count(&stats->drop_eth_mtu, 1);
+        break;
+    }
+    rx->bytes -= dp_packet_size(packet);
+    rx->multicast -= eth_addr_is_multicast(eth->eth_dst);
+    dp_packet_delete(packet);
+    return NULL;
+}
+
+/* The packet of 'wc' is longer than 'mtu', or shorter than its headers. */
+static struct dp_packet *
+rx_odd_length(struct rx *rx, const struct ibv_wc *wc, size_t index,
+              struct ipoib_neigh_fast *neigh)
+{
+    struct ipoib_rx_stats *stats = &rx->rxq->stats;
+    uint32_t len = wc->byte_len - IP_OFS;
+    struct dp_packet *packet;
+
+    if (wc->byte_len < IP_OFS) {
+        return rx_drop(rx, wc->wr_id, &stats->drop_short);
+    } else if (len > rx->group_mtu) {
+        return rx_drop(rx, wc->wr_id, &stats->drop_too_long);
+    }
+    packet = rx_translate(rx, wc, index, neigh, len);
+    return (packet && dp_packet_size(packet) > ETH_HEADER_LEN + rx->eth_mtu
+            ? rx_over_eth_mtu(rx, wc, packet) : packet);
+}
+
+static inline ALWAYS_INLINE struct dp_packet *
+rx_one(struct rx *rx, const struct ibv_wc *wc, size_t index,
+       struct ipoib_neigh_fast *neigh)
+{
+    /* Of a packet that is too short, more than any MTU. */
+    uint32_t len = wc->byte_len - IP_OFS;
+
+    return (OVS_UNLIKELY(len > rx->mtu)
+            ? rx_odd_length(rx, wc, index, neigh)
+            : rx_translate(rx, wc, index, neigh, len));
+}
+
 /* First pass: sorts out what has an error, so that the good completions are
  * the first of 'wc', and prefetches. */
 static inline size_t
@@ -600,6 +699,97 @@ rx_prepare(struct rx *rx, struct ibv_wc wc[], size_t n, uint32_t indexes[],
         n_good++;
     }
     return n_good;
+}
+
+/* Frames that wait. */
+
+static void
+rx_wait(struct ipoib_rxq_private *priv, struct dp_packet *packet)
+{
+    if (priv->n_waiting == priv->max_waiting) {
+        priv->waiting = x2nrealloc(priv->waiting, &priv->max_waiting,
+                                   sizeof *priv->waiting);
+    }
+    priv->waiting[priv->n_waiting++] = packet;
+}
+
+/* Adds to 'batch' as many of the frames that wait as there is room for. */
+static void
+rx_deliver_waiting(struct ipoib_rxq *rxq, struct dp_packet_batch *batch)
+{
+    struct ipoib_rxq_private *priv = rxq->priv;
+    uint64_t n = 0, bytes = 0, multicast = 0;
+
+    while (priv->first_waiting < priv->n_waiting && ipoib_batch_room(batch)) {
+        struct dp_packet *packet = priv->waiting[priv->first_waiting++];
+        const struct eth_header *eth = dp_packet_data(packet);
+
+        n++;
+        bytes += dp_packet_size(packet);
+        multicast += eth_addr_is_multicast(eth->eth_dst);
+        ipoib_batch_push(batch, packet);
+    }
+    if (priv->first_waiting == priv->n_waiting) {
+        priv->first_waiting = priv->n_waiting = 0;
+    }
+    ipoib_count(&rxq->stats.packets, n);
+    ipoib_count(&rxq->stats.bytes, bytes);
+    ipoib_count(&rxq->stats.multicast, multicast);
+}
+
+/* Cuts those frames of 'batch' that are longer than 'eth_mtu', and makes all
+ * of it wait, in order; nothing waits before. */
+static void
+rx_cut(struct rx *rx, struct dp_packet_batch *batch)
+{
+    struct ipoib_rx_stats *stats = &rx->rxq->stats;
+    struct ipoib_rxq_private *priv = rx->rxq->priv;
+    struct dp_packet *packet, *frag;
+
+    DP_PACKET_BATCH_FOR_EACH (i, packet, batch) {
+        const uint8_t *eth = dp_packet_data(packet);
+        size_t size = dp_packet_size(packet);
+        struct ipoib_mtu_fragmenter f;
+
+        if (size <= ETH_HEADER_LEN + rx->eth_mtu) {
+            rx_wait(priv, packet);
+            continue;
+        }
+        ipoib_mtu_fragment(&f, eth + ETH_HEADER_LEN, size - ETH_HEADER_LEN,
+                           rx->eth_mtu, eth, ETH_HEADER_LEN);
+        while ((frag = ipoib_mtu_next_fragment(&f))) {
+            size = dp_packet_size(frag);
+            if (size < ETH_MIN_FRAME) {
+                dp_packet_put_zeros(frag, ETH_MIN_FRAME - size);
+            }
+            rx_wait(priv, frag);
+            ipoib_count(&stats->fragments, 1);
+        }
+        ipoib_count(&stats->fragmented, 1);
+        dp_packet_delete(packet);
+    }
+    dp_packet_batch_refill_init(batch);
+    rx->bytes = rx->multicast = 0;
+    rx_deliver_waiting(rx->rxq, batch);
+}
+
+/* Keeps the MSS of TCP's SYNs in 'batch' to the MTUs of both sides. */
+static void
+rx_clamp(struct rx *rx, struct dp_packet_batch *batch)
+{
+    struct dp_packet *packet;
+
+    DP_PACKET_BATCH_FOR_EACH (i, packet, batch) {
+        struct eth_header *eth = dp_packet_data(packet);
+        uint16_t type = ntohs(eth->eth_type);
+        const uint8_t *ip = (const uint8_t *) (eth + 1);
+        size_t ip_len = (type == ETH_TYPE_IP ? (ip[2] << 8) | ip[3]
+                         : IPV6_HEADER_LEN + ((ip[4] << 8) | ip[5]));
+
+        if (ipoib_mtu_clamp_mss(type, eth + 1, ip_len, rx->clamp)) {
+            ipoib_count(&rx->rxq->stats.mss_clamped, 1);
+        }
+    }
 }
 
 /* Works on 'n' completions. */
@@ -630,6 +820,9 @@ rx_process(struct rx *rx, struct ibv_wc wc[], size_t n,
             ipoib_batch_push(batch, packet);
         }
     }
+    if (OVS_UNLIKELY(rx->clamp)) {
+        rx_clamp(rx, batch);
+    }
 }
 
 /* Adds what the control thread wants to be delivered to 'batch'. */
@@ -658,10 +851,23 @@ rx_init(struct rx *rx, struct ipoib_rxq *rxq)
 {
     struct ipoib_shared *shared = rxq->shared;
     uint32_t lid, lid_mask;
+    bool clamp;
 
     atomic_read_relaxed(&shared->lid, &lid);
     atomic_read_relaxed(&shared->lid_mask, &lid_mask);
-    atomic_read_relaxed(&shared->group_mtu, &rx->mtu);
+    atomic_read_relaxed(&shared->group_mtu, &rx->group_mtu);
+    atomic_read_relaxed(&shared->eth_mtu, &rx->eth_mtu);
+    atomic_read_relaxed(&shared->clamp_mss, &clamp);
+    rx->mtu = rx->group_mtu;
+    if (OVS_UNLIKELY(rx->eth_mtu)) {
+        rx->mtu = MIN(rx->mtu, rx->eth_mtu);
+    }
+    rx->clamp = 0;
+    if (OVS_UNLIKELY(clamp)) {
+        atomic_read_relaxed(&shared->mtu, &rx->clamp);
+        rx->clamp = MIN(rx->clamp, rx->mtu);
+    }
+    rx->cut = false;
     rx->rxq = rxq;
     rx->shared = shared;
     rx->now = time_now();
@@ -698,7 +904,12 @@ rx_poll(struct ipoib_rxq *rxq, struct dp_packet_batch *batch)
         atomic_read_relaxed(&rxq->shared->up, &up);
         if (OVS_LIKELY(up)) {
             rx_process(&rx, wc, n, batch);
-            ipoib_count(&rxq->stats.packets, dp_packet_batch_size(batch));
+            if (OVS_UNLIKELY(rx.cut)) {
+                rx_cut(&rx, batch);
+            } else {
+                ipoib_count(&rxq->stats.packets,
+                            dp_packet_batch_size(batch));
+            }
             ipoib_count(&rxq->stats.bytes, rx.bytes);
             ipoib_count(&rxq->stats.multicast, rx.multicast);
         } else {
@@ -738,6 +949,10 @@ ipoib_rx_batch(struct ipoib_rxq *rxq, struct dp_packet_batch *batch)
         return 0;
     }
     priv->ring_last = false;
-    rx_poll(rxq, batch);
+    if (OVS_UNLIKELY(priv->n_waiting)) {
+        rx_deliver_waiting(rxq, batch);
+    } else {
+        rx_poll(rxq, batch);
+    }
     return dp_packet_batch_is_empty(batch) ? EAGAIN : 0;
 }

@@ -35,11 +35,23 @@
     COUNTER(dhcp_broadcast, "rx_dhcp_broadcast",                             \
             "DHCP requests whose BROADCAST flag was set")                    \
     COUNTER(probes, "rx_probes", "the watchdog's own packets")               \
+    COUNTER(fragmented, "rx_fragmented",                                     \
+            "packets cut since they were longer than options:eth-mtu")       \
+    COUNTER(fragments, "rx_fragments", "what they were cut into")            \
+    COUNTER(pmtu_errors, "rx_pmtu_errors",                                   \
+            "ICMP errors to neighbours: longer than options:eth-mtu")        \
+    COUNTER(pmtu_suppressed, "rx_pmtu_suppressed",                           \
+            "such errors that were not sent, for their rate mostly")         \
+    COUNTER(mss_clamped, "rx_mss_clamped", "TCP SYNs whose MSS was lowered") \
+    COUNTER(ra_lowered, "rx_ra_lowered",                                     \
+            "router advertisements whose MTU was lowered")                   \
     COUNTER(drop_error, "rx_drop_error", "completions with an error")        \
     COUNTER(drop_own, "rx_drop_own", "our own packets, looped back")         \
     COUNTER(drop_short, "rx_drop_short", "shorter than their headers")       \
     COUNTER(drop_too_long, "rx_drop_too_long",                               \
             "longer than the MTU of the broadcast group")                    \
+    COUNTER(drop_eth_mtu, "rx_drop_eth_mtu",                                 \
+            "longer than options:eth-mtu, and not to be cut")                \
     COUNTER(drop_bad_ip, "rx_drop_bad_ip",                                   \
             "IP version or lengths that cannot be")                          \
     COUNTER(drop_bad_arp, "rx_drop_bad_arp", "malformed ARP or RARP")        \
@@ -66,12 +78,22 @@
             "ARP, ND, broadcasts and packets that wait for a path")          \
     COUNTER(dhcp_broadcast, "tx_dhcp_broadcast",                             \
             "DHCP requests whose BROADCAST flag was set")                    \
+    COUNTER(fragmented, "tx_fragmented",                                     \
+            "packets cut since they were longer than the MTU of the path")   \
+    COUNTER(fragments, "tx_fragments", "what they were cut into")            \
+    COUNTER(pmtu_errors, "tx_pmtu_errors",                                   \
+            "ICMP errors to hosts: longer than the MTU of the path")         \
+    COUNTER(pmtu_suppressed, "tx_pmtu_suppressed",                           \
+            "such errors that were not sent, for their rate mostly")         \
+    COUNTER(mss_clamped, "tx_mss_clamped", "TCP SYNs whose MSS was lowered") \
+    COUNTER(ra_lowered, "tx_ra_lowered",                                     \
+            "router advertisements whose MTU was lowered")                   \
     COUNTER(drop_error, "tx_drop_error", "completions with an error")        \
     COUNTER(drop_post, "tx_drop_post", "refused by the device")              \
     COUNTER(drop_queue_full, "tx_drop_queue_full",                           \
             "the send queue was full")                                       \
     COUNTER(drop_too_long, "tx_drop_too_long",                               \
-            "larger than the MTU of the path")                               \
+            "longer than the MTU of the path, and not to be cut")            \
     COUNTER(drop_unknown_mac, "tx_drop_unknown_mac",                         \
             "the destination is no neighbour's stand-in MAC")                \
     COUNTER(drop_no_path, "tx_drop_no_path",                                 \

@@ -20,6 +20,7 @@
 #include "dp-packet.h"
 #include "hash.h"
 #include "ipoib-compat.h"
+#include "ipoib-mtu.h"
 #include "ipoib-packet.h"
 #include "ipoib-pool.h"
 #include "ipoib-ring-private.h"
@@ -57,6 +58,8 @@ struct tx {
     bool running;               /* The queue takes WRs. */
     uint32_t limit;             /* Largest IP packet that is sent here: the
                                  * MTU, or 0 if it is not running. */
+    uint32_t clamp;             /* TCP's MSS is kept to IP packets of so many
+                                 * bytes; 0: it is not. */
     bool wake;                  /* The control thread got something. */
     uint64_t last_src;          /* Source MAC of the last unicast packet. */
 
@@ -416,6 +419,124 @@ tx_source(struct tx *tx, uint64_t src)
     }
 }
 
+/* Packets that are too long. */
+
+/* Posts what is in the burst. */
+static void
+tx_flush(struct tx *tx)
+{
+    if (tx->n) {
+        tx_post(tx);
+        tx->room = tx->running ? tx_room(tx->slots) : 0;
+    }
+}
+
+/* Sends the 'ip_len' bytes of IPv4 in 'packet' as fragments of at most 'mtu'
+ * bytes, to 'qpn' by 'ah', or if that is NULL to the control thread as 'msg'.
+ * The burst before and behind them is posted, so that it never has more than
+ * what is left of the batch; a fragment is needed until it is posted. */
+static void
+tx_fragments(struct tx *tx, const struct dp_packet *packet, uint32_t ip_len,
+             uint32_t mtu, struct ibv_ah *ah, uint32_t qpn,
+             const struct ipoib_msg *msg)
+{
+    struct ipoib_tx_stats *stats = &tx->txq->stats;
+    const uint8_t *eth = dp_packet_data(packet);
+    struct dp_packet *frags[NETDEV_MAX_BURST];
+    struct ipoib_mtu_fragmenter f;
+    size_t n = 0, total = 0;
+    bool more = true;
+
+    ipoib_mtu_fragment(&f, eth + ETH_HEADER_LEN, ip_len, mtu, eth,
+                       ETH_HEADER_LEN);
+    tx_flush(tx);
+    while (more) {
+        struct dp_packet *frag = ipoib_mtu_next_fragment(&f);
+
+        more = frag != NULL;
+        if (frag && ah) {
+            tx_append(tx, &frag, dp_packet_data(frag),
+                      dp_packet_size(frag) - ETH_HEADER_LEN, ah, qpn);
+            frags[n++] = frag;
+            total++;
+        } else if (frag) {
+            struct ipoib_msg copy = *msg;
+
+            tx_to_control(tx, &frag, &copy);
+            dp_packet_delete(frag);
+            total++;
+        }
+        if (n == ARRAY_SIZE(frags) || !more) {
+            tx->multicast += qpn == IB_QPN_MULTICAST ? tx->n : 0;
+            tx_flush(tx);
+            while (n) {
+                dp_packet_delete(frags[--n]);
+            }
+        }
+    }
+    ipoib_count(&stats->fragmented, 1);
+    ipoib_count(&stats->fragments, total);
+}
+
+/* Tells the sender of the IP packet in Ethernet frame 'eth' that it can send
+ * 'mtu' bytes to that destination.  The control thread delivers the answer. */
+static void
+tx_error(struct tx *tx, const struct eth_header *eth, uint32_t ip_len,
+         uint32_t mtu)
+{
+    struct ipoib_msg msg = { .type = IPOIB_MSG_TX_ERROR };
+    uint16_t type = ntohs(eth->eth_type);
+    struct ipoib_txq *txq = tx->txq;
+    struct eth_header *answer;
+
+    if (!ipoib_mtu_limiter_admit(&txq->errors, type, eth + 1)) {
+        ipoib_count(&txq->stats.pmtu_suppressed, 1);
+        return;
+    }
+    msg.packet = ipoib_mtu_compose_error(type, eth + 1, ip_len, mtu);
+    answer = dp_packet_push_uninit(msg.packet, sizeof *answer);
+    answer->eth_dst = eth->eth_src;
+    answer->eth_src = eth->eth_dst;
+    answer->eth_type = eth->eth_type;
+    if (!tx_push(tx, &msg)) {
+        dp_packet_delete(msg.packet);
+        ipoib_count(&txq->stats.pmtu_suppressed, 1);
+    }
+}
+
+/* The 'ip_len' bytes of IP in 'packet' are longer than 'mtu'.  The other
+ * arguments are those of tx_fragments().  Errors are for unicasts alone. */
+static void
+tx_too_long(struct tx *tx, const struct dp_packet *packet, uint32_t ip_len,
+            uint32_t mtu, struct ibv_ah *ah, uint32_t qpn,
+            const struct ipoib_msg *msg)
+{
+    const struct eth_header *eth = dp_packet_data(packet);
+    struct ipoib_tx_stats *stats = &tx->txq->stats;
+
+    switch (ipoib_mtu_judge(ntohs(eth->eth_type), eth + 1, ip_len, mtu)) {
+    case IPOIB_MTU_BAD:
+        tx_drop(&stats->drop_bad_ip);
+        break;
+
+    case IPOIB_MTU_FRAGMENT:
+        tx_fragments(tx, packet, ip_len, mtu, ah, qpn, msg);
+        break;
+
+    case IPOIB_MTU_ERROR:
+        tx_drop(&stats->drop_too_long);
+        if (!eth_addr_is_multicast(eth->eth_dst)
+            && !eth_addr_is_multicast(eth->eth_src)) {
+            tx_error(tx, eth, ip_len, mtu);
+        }
+        break;
+
+    case IPOIB_MTU_DROP:
+        tx_drop(&stats->drop_too_long);
+        break;
+    }
+}
+
 /* Groups. */
 
 /* Sends '*packetp', IP to a group or broadcast, whose IP packet has 'ip_len'
@@ -453,10 +574,6 @@ tx_multicast(struct tx *tx, struct dp_packet **packetp, ovs_be16 type,
         tx_drop(&tx->txq->stats.drop_unknown_mac); /* All zeros. */
         return;
     }
-    if (ip_len > tx->mtu) {
-        tx_drop(&tx->txq->stats.drop_too_long);
-        return;
-    }
     if (!to_group) {
         /* Only the broadcast group takes what is no group's.  (Ethernet
          * multicasts of unicast IP belong to clusters on this side.) */
@@ -466,10 +583,15 @@ tx_multicast(struct tx *tx, struct dp_packet **packetp, ovs_be16 type,
         }
         msg.type = IPOIB_MSG_TX_BROADCAST;
         msg.mgid = shared->broadcast;
-        tx_to_control(tx, packetp, &msg);
+        if (ip_len > tx->mtu) {
+            tx_too_long(tx, *packetp, ip_len, tx->mtu, NULL, 0, &msg);
+        } else {
+            tx_to_control(tx, packetp, &msg);
+        }
         return;
     }
 
+    msg.type = IPOIB_MSG_TX_GROUP;
     if (class == IPOIB_IP_IGMP || class == IPOIB_IP_MLD) {
         msg.l4_ofs = l4_ofs;
     } else {
@@ -483,14 +605,20 @@ tx_multicast(struct tx *tx, struct dp_packet **packetp, ovs_be16 type,
             }
         }
     }
-    if (ah && tx->running) {
+    if (ip_len > tx->mtu) {
+        if (msg.l4_ofs) {
+            tx_drop(&tx->txq->stats.drop_too_long);
+        } else {
+            tx_too_long(tx, *packetp, ip_len, tx->mtu,
+                        tx->running ? ah : NULL, IB_QPN_MULTICAST, &msg);
+        }
+    } else if (ah && tx->running) {
         uint32_t n = tx->n;
 
         tx_append(tx, packetp, dp_packet_data(*packetp), ip_len, ah,
                   IB_QPN_MULTICAST);
         tx->multicast += tx->n - n;
     } else {
-        msg.type = IPOIB_MSG_TX_GROUP;
         tx_to_control(tx, packetp, &msg);
     }
 }
@@ -528,7 +656,9 @@ tx_ip(struct tx *tx, struct dp_packet **packetp, ovs_be16 type)
     }
 
     dp_packet_set_size(*packetp, ETH_HEADER_LEN + ip_len); /* No padding. */
-    if (class == IPOIB_IP_ND) {
+    if (class == IPOIB_IP_ND && ip_len > tx->mtu) {
+        tx_drop(&stats->drop_too_long); /* No fragments of ND (RFC 6980). */
+    } else if (class == IPOIB_IP_ND) {
         struct ipoib_msg msg = {
             .type = IPOIB_MSG_TX_ND,
             .l4_ofs = l4_ofs,
@@ -672,7 +802,7 @@ tx_hint(struct tx *tx, const uint8_t *eth, uint64_t mac)
  * stands still, the control thread sends what it can by another one. */
 static void
 tx_not_sent(struct tx *tx, struct dp_packet **packetp, uint64_t mac,
-            uint32_t ip_len, uint32_t slot, const struct ibv_ah *ah)
+            uint32_t ip_len, uint32_t slot, struct ibv_ah *ah)
 {
     struct ipoib_tx_stats *stats = &tx->txq->stats;
 
@@ -681,17 +811,44 @@ tx_not_sent(struct tx *tx, struct dp_packet **packetp, uint64_t mac,
     } else if (slot == IPOIB_SLOT_NONE) {
         tx_drop(&stats->drop_unknown_mac);
         tx_hint(tx, dp_packet_data(*packetp), mac);
-    } else if ((ah && tx->running) || ip_len > tx->mtu) {
-        tx_drop(&stats->drop_too_long);
     } else {
         struct ipoib_msg msg = { .type = IPOIB_MSG_TX_NO_PATH, .slot = slot };
+        struct ipoib_neigh_fast *neigh = ipoib_neigh_fast(tx->shared->neighs,
+                                                          slot);
         const uint8_t *eth = dp_packet_data(*packetp);
+        uint32_t mtu = neigh->mtu;
 
+        /* A path that is being withdrawn has an MTU of 0. */
+        mtu = ah && mtu ? MIN(mtu, tx->mtu) : tx->mtu;
         tx_source(tx, ipoib_get_mac(eth + ETH_ADDR_LEN));
-        ipoib_neigh_mark_used(ipoib_neigh_fast(tx->shared->neighs, slot),
-                              tx->now);
-        dp_packet_set_size(*packetp, ETH_HEADER_LEN + ip_len);
-        tx_to_control(tx, packetp, &msg);
+        ipoib_neigh_mark_used(neigh, tx->now);
+        if (ip_len > mtu) {
+            tx_too_long(tx, *packetp, ip_len, mtu, tx->running ? ah : NULL,
+                        neigh->qpn, &msg);
+        } else {
+            dp_packet_set_size(*packetp, ETH_HEADER_LEN + ip_len);
+            tx_to_control(tx, packetp, &msg);
+        }
+    }
+}
+
+/* Keeps the MSS of those of 'n' frames that are TCP's SYNs, and go to a
+ * neighbour, to its path. */
+static void
+tx_clamp(struct tx *tx, uint8_t *const eths[], const uint64_t macs[],
+         const uint32_t ip_lens[], struct ipoib_neigh_fast *const neighs[],
+         size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t mtu = neighs[i]->mtu;
+
+        if (macs[i]
+            && ipoib_mtu_clamp_mss(
+                ntohs(ALIGNED_CAST(struct eth_header *, eths[i])->eth_type),
+                eths[i] + ETH_HEADER_LEN, ip_lens[i],
+                mtu ? MIN(mtu, tx->clamp) : tx->clamp)) {
+            ipoib_count(&tx->txq->stats.mss_clamped, 1);
+        }
     }
 }
 
@@ -721,6 +878,9 @@ tx_slice(struct tx *tx, struct dp_packet *packets[], size_t n)
                      ? ipoib_slots_fast_at(base, slots[i]) : &no_neigh);
         OVS_PREFETCH(neighs[i]);
     }
+    if (OVS_UNLIKELY(tx->clamp)) {
+        tx_clamp(tx, eths, macs, ip_lens, neighs, n);
+    }
     for (size_t i = 0; i < n; i++) {
         struct ipoib_neigh_fast *neigh = neighs[i];
         uint32_t ip_len = ip_lens[i];
@@ -748,6 +908,7 @@ static void
 tx_init(struct tx *tx, struct ipoib_txq *txq)
 {
     struct ipoib_shared *shared = txq->shared;
+    bool clamp;
 
     memset(tx, 0, sizeof *tx);
     tx->txq = txq;
@@ -756,6 +917,13 @@ tx_init(struct tx *tx, struct ipoib_txq *txq)
     tx->now = time_now();
     atomic_read_relaxed(&shared->mtu, &tx->mtu);
     atomic_read_relaxed(&shared->qkey, &tx->qkey);
+    atomic_read_relaxed(&shared->clamp_mss, &clamp);
+    if (OVS_UNLIKELY(clamp)) {
+        uint32_t eth_mtu;
+
+        atomic_read_relaxed(&shared->eth_mtu, &eth_mtu);
+        tx->clamp = eth_mtu ? MIN(eth_mtu, tx->mtu) : tx->mtu;
+    }
 }
 
 void

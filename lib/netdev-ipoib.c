@@ -235,6 +235,27 @@ parse_proxy(const char *name, const struct smap *args, bool *reply,
 }
 
 static bool
+parse_mtu_options(const char *name, const struct smap *args,
+                  struct ipoib_partition_config *config, char **errp)
+{
+    const char *s = smap_get_def(args, "clamp-mss", "false");
+    unsigned long long int mtu;
+
+    config->clamp_mss = !strcmp(s, "true");
+    if (!config->clamp_mss && strcmp(s, "false")) {
+        VLOG_WARN_BUF(errp, "%s: options:clamp-mss=%s is neither 'true' nor "
+                      "'false'", name, s);
+        return false;
+    }
+    if (!get_number(name, args, "eth-mtu", 0, IPOIB_MTU_IPV6_MIN, UINT16_MAX,
+                    &mtu, errp)) {
+        return false;
+    }
+    config->eth_mtu = mtu;
+    return true;
+}
+
+static bool
 parse_sa(const char *name, const struct smap *args, enum ipoib_sa_mode *mode,
          char **errp)
 {
@@ -333,6 +354,7 @@ parse_options(const char *name, const struct smap *args,
         || !get_number(name, args, "max-neighbours", DEFAULT_NEIGHBOURS, 1,
                        MAX_NEIGHBOURS, &neighbours, errp)
         || !parse_proxy(name, args, &config->proxy_reply, errp)
+        || !parse_mtu_options(name, args, config, errp)
         || !parse_sa(name, args, &config->sa, errp)
         || !parse_leave(name, args, &config->leave, errp)
         || !parse_device(name, args, &options->device, errp)) {
@@ -353,7 +375,7 @@ log_unknown_options(const char *name, const struct smap *args)
     static const char *const known[] = {
         "device", "port", "pkey", "n_rxq", "n_rxq_desc", "n_txq_desc",
         "max-host-qps", "max-neighbours", "proxy", "sa",
-        "ib-leave",
+        "ib-leave", "eth-mtu", "clamp-mss",
     };
     const struct smap_node *node;
 
@@ -452,6 +474,11 @@ netdev_ipoib_get_config(const struct netdev *netdev_, struct smap *args)
                  options->config.proxy_reply ? "reply" : "forward");
         smap_add(args, "sa", ipoib_sa_mode_to_string(options->config.sa));
         smap_add(args, "ib-leave", leave_names[options->config.leave]);
+        if (options->config.eth_mtu) {
+            smap_add_format(args, "eth-mtu", "%u", options->config.eth_mtu);
+        }
+        smap_add(args, "clamp-mss",
+                 options->config.clamp_mss ? "true" : "false");
     }
     ovs_mutex_unlock(&netdev->mutex);
     return 0;
@@ -493,6 +520,20 @@ netdev_ipoib_look_for_device(struct netdev_ipoib *netdev, long long int now)
     }
     ovs_mutex_unlock(&netdev->mutex);
     return failed;
+}
+
+/* Lifts the limit of the MTU if it is not requested any more, of which nobody
+ * tells. */
+static void
+netdev_ipoib_check_mtu_request(struct netdev_ipoib *netdev)
+{
+    ovs_mutex_lock(&netdev->mutex);
+    if (netdev->requested_mtu && netdev->dev
+        && !netdev_mtu_is_user_config(&netdev->up)) {
+        netdev->requested_mtu = 0;
+        ipoib_dev_set_mtu(netdev->dev, 0);
+    }
+    ovs_mutex_unlock(&netdev->mutex);
 }
 
 /* Moves 'netdev' to the device that has returned. */
@@ -917,6 +958,7 @@ netdev_ipoib_run(const struct netdev_class *class)
     shash_init(&devices);
     netdev_get_devices(class, &devices);
     SHASH_FOR_EACH (node, &devices) {
+        netdev_ipoib_check_mtu_request(netdev_ipoib_cast(node->data));
         any_failed |= netdev_ipoib_look_for_device(
             netdev_ipoib_cast(node->data), time_msec());
         netdev_close(node->data);
