@@ -42,7 +42,9 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-verbs.h \
 	tests/test-ipoib-wire.c \
 	utilities/host-neigh.c \
-	utilities/host-neigh.h
+	utilities/host-neigh.h \
+	utilities/host-remac.c \
+	utilities/host-remac.h
 tests_ipoib_ovstest_CPPFLAGS = $(AM_CPPFLAGS) -I$(OVS_SRC)/tests
 tests_ipoib_ovstest_LDFLAGS = $(AM_LDFLAGS) $(OVS_DPDK_LDFLAGS)
 tests_ipoib_ovstest_LDADD = $(IPOIB_LDADD)

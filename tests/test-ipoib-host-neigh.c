@@ -17,6 +17,7 @@
 #include <config.h>
 #undef NDEBUG
 #include "utilities/host-neigh.h"
+#include "utilities/host-remac.h"
 
 #include <arpa/inet.h>
 #include <stdlib.h>
@@ -241,6 +242,42 @@ test_limits(void)
     host_neigh_cache_destroy(cache);
 }
 
+/* Known by where ARP comes from. */
+static void
+test_remacs(void)
+{
+    struct ipoib_addr a, b, at_a, at_b, at_c;
+    struct host_remacs remacs;
+    struct ib_gid gid;
+
+    memset(&gid, 0xfe, sizeof gid);
+    a = ipoib_addr_make(0x100, &gid);
+    gid.raw[15]++;
+    b = ipoib_addr_make(0x200, &gid);
+    host_remacs_init(&remacs);
+    at_a = host_remacs_learn(&remacs, 0x100, 0x1234, &a);
+    at_b = host_remacs_learn(&remacs, 0x200, 0x1234, &b);
+    ovs_assert(ipoib_addr_qpn(&at_a) == 0x100 && !ib_gid_prefix(&at_a.gid));
+    ovs_assert(!ipoib_addr_equals(&at_a, &at_b));
+    ovs_assert(ipoib_addr_equals(host_remacs_find(&remacs, &at_a), &a));
+    ovs_assert(ipoib_addr_equals(host_remacs_find(&remacs, &at_b), &b));
+    ovs_assert(!host_remacs_find(&remacs, &a));
+
+    /* Who speaks from another's queue pair is taken for it. */
+    at_c = host_remacs_learn(&remacs, 0x100, 0x1234, &b);
+    ovs_assert(ipoib_addr_equals(&at_a, &at_c));
+    ovs_assert(ipoib_addr_equals(host_remacs_find(&remacs, &at_a), &b));
+    at_c = host_remacs_learn(&remacs, 0x100, 0x1235, &a);
+    ovs_assert(!ipoib_addr_equals(&at_a, &at_c));
+
+    for (uint32_t i = 0; i < HOST_REMAC_MAX; i++) {
+        at_c = host_remacs_learn(&remacs, 0x1000 + i, 1, &a);
+        ovs_assert(host_remacs_find(&remacs, &at_c));
+    }
+    ovs_assert(!host_remacs_find(&remacs, &at_a));
+    host_remacs_destroy(&remacs);
+}
+
 static void
 test_ipoib_host_neigh_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
 {
@@ -248,6 +285,7 @@ test_ipoib_host_neigh_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
     test_probe();
     test_update();
     test_limits();
+    test_remacs();
 }
 
 OVSTEST_REGISTER("test-ipoib-host-neigh", test_ipoib_host_neigh_main);

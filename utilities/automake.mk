@@ -44,6 +44,8 @@ utilities_ovs_ipoib_host_SOURCES = \
 	utilities/host-hca.h \
 	utilities/host-neigh.c \
 	utilities/host-neigh.h \
+	utilities/host-remac.c \
+	utilities/host-remac.h \
 	utilities/host-show.c \
 	utilities/host-station.c \
 	utilities/host-station.h \

@@ -187,6 +187,10 @@ host_arp_receive(struct host_station *s, const struct host_rx *rx)
     if (host_hca_is_own(s->hca, &arp->sha)) {
         return;
     }
+    news.addr = (s->learn_completion
+                 ? host_remacs_learn(&s->remacs, rx->src_qpn, rx->slid,
+                                     &arp->sha)
+                 : arp->sha);
 
     in6_addr_set_mapped_ipv4(&spa, get_16aligned_be32(&arp->spa));
     in6_addr_set_mapped_ipv4(&tpa, get_16aligned_be32(&arp->tpa));
@@ -195,7 +199,6 @@ host_arp_receive(struct host_station *s, const struct host_rx *rx)
     if (host_station_own(s, &spa)) {
         report_conflict(s, &spa, &arp->sha);
     } else if (get_16aligned_be32(&arp->spa)) {
-        news.addr = arp->sha;
         news.create = target && op == ARP_OP_REQUEST;
         news.solicited = target && op == ARP_OP_REPLY && !rx->multicast;
         host_neigh_update(s->neighs, &spa, &news, time_msec());

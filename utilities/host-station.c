@@ -316,13 +316,30 @@ dest_is_ready(struct host_station *s, struct host_dest *dest)
     return dest->path->state == IPOIB_PATH_READY && dest->path->ah;
 }
 
+/* Where to send what goes to a neighbour whose address is known as 'addr'.
+ * NULL if that stands for nobody; then the packet is counted as dropped. */
+static const struct ipoib_addr *
+station_resolve(struct host_station *s, const struct ipoib_addr *addr)
+{
+    if (s->learn_completion && !ib_gid_prefix(&addr->gid)) {
+        addr = host_remacs_find(&s->remacs, addr);
+        s->stats.drop_no_neigh += !addr;
+    }
+    return addr;
+}
+
 void
 host_station_send_to(struct host_station *s, const void *data, size_t len,
                      unsigned int id, const struct ipoib_addr *addr)
 {
-    struct host_dest *dest = dest_get(s, &addr->gid);
+    struct host_dest *dest;
     struct host_tx *tx;
 
+    addr = station_resolve(s, addr);
+    if (!addr) {
+        return;
+    }
+    dest = dest_get(s, &addr->gid);
     if (!dest_is_ready(s, dest)) {
         if (dest->path->state == IPOIB_PATH_RESOLVING) {
             struct host_wait *wait;
@@ -610,6 +627,7 @@ station_send_unicast(struct host_station *s, struct host_tx *tx, size_t len,
 {
     const struct host_own *own = host_station_own(s, src);
     unsigned int id = own ? own->id : 0;
+    const struct ipoib_addr *addr;
     struct host_neigh *neigh;
     struct host_dest *dest;
     struct host_wait *wait;
@@ -623,16 +641,21 @@ station_send_unicast(struct host_station *s, struct host_tx *tx, size_t len,
         return;
     }
 
-    dest = dest_get(s, &neigh->addr.gid);
+    addr = station_resolve(s, &neigh->addr);
+    if (!addr) {
+        host_hca_tx_put(s->hca, tx);
+        return;
+    }
+    dest = dest_get(s, &addr->gid);
     if (dest_is_ready(s, dest)) {
         host_hca_tx_unicast(s->hca, tx, len, id, dest->path->ah,
-                            ipoib_addr_qpn(&neigh->addr));
+                            ipoib_addr_qpn(addr));
         return;
     }
     if (dest->path->state == IPOIB_PATH_RESOLVING) {
         wait = host_wait_create(tx->data, len, src);
         wait->id = id;
-        wait->qpn = ipoib_addr_qpn(&neigh->addr);
+        wait->qpn = ipoib_addr_qpn(addr);
         dest_queue(s, dest, wait);
     }
     host_hca_tx_put(s->hca, tx);
@@ -893,6 +916,8 @@ host_station_create(const struct host_station_config *config,
     hmap_init(&s->routes);
     hmap_init(&s->dests);
     s->mtu_limit = config->mtu;
+    host_remacs_init(&s->remacs);
+    s->learn_completion = config->learn_completion;
     s->gateway4 = config->gateway4;
     s->gateway6 = config->gateway6;
     s->next_announce = LLONG_MAX;
@@ -939,6 +964,7 @@ host_station_destroy(struct host_station *s)
         hmap_remove(&s->own, &own->node);
         free(own);
     }
+    host_remacs_destroy(&s->remacs);
     hmap_destroy(&s->dests);
     hmap_destroy(&s->routes);
     hmap_destroy(&s->groups);

@@ -24,6 +24,7 @@
 #include <stdint.h>
 #include "host-hca.h"
 #include "host-neigh.h"
+#include "host-remac.h"
 #include "host-tun.h"
 #include "openvswitch/hmap.h"
 #include "openvswitch/list.h"
@@ -36,6 +37,7 @@ struct host_station_config {
     size_t n_ips;
     struct in6_addr gateway4;   /* Default next hops; all zeros: none. */
     struct in6_addr gateway6;
+    bool learn_completion;      /* Know stations by where ARP comes from. */
 };
 
 /* One of our own addresses: one that the TUN has. */
@@ -73,6 +75,9 @@ struct host_station {
 
     int mtu_limit;
     struct in6_addr gateway4, gateway6;
+
+    bool learn_completion;
+    struct host_remacs remacs;  /* If 'learn_completion'. */
 
     struct hmap own;            /* struct host_own. */
     unsigned int n_v4, n_v6;    /* Addresses ever seen, to spread them. */

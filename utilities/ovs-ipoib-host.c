@@ -344,6 +344,7 @@ parse_options(int argc, char *argv[], struct options *o)
         OPT_MTU,
         OPT_GUID,
         OPT_STATIONS,
+        OPT_LEARN,
         OPT_UNIXCTL,
         VLOG_OPTION_ENUMS,
         DAEMON_OPTION_ENUMS,
@@ -358,6 +359,7 @@ parse_options(int argc, char *argv[], struct options *o)
         {"mtu", required_argument, NULL, OPT_MTU},
         {"guid", required_argument, NULL, OPT_GUID},
         {"stations", required_argument, NULL, OPT_STATIONS},
+        {"learn", required_argument, NULL, OPT_LEARN},
         {"unixctl", required_argument, NULL, OPT_UNIXCTL},
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'V'},
@@ -414,6 +416,13 @@ parse_options(int argc, char *argv[], struct options *o)
         case OPT_STATIONS:
             o->n_stations = parse_number("stations", optarg, 1, MAX_STATIONS);
             break;
+        case OPT_LEARN:
+            if (strcmp(optarg, "payload") && strcmp(optarg, "completion")) {
+                ovs_fatal(0, "--learn=%s: must be payload or completion",
+                          optarg);
+            }
+            c->learn_completion = !strcmp(optarg, "completion");
+            break;
         case OPT_UNIXCTL:
             o->unixctl_path = xstrdup(optarg);
             break;
@@ -458,7 +467,10 @@ usage(void)
            "  --mtu=MTU              at most this (default: as the fabric "
            "allows)\n"
            "  --stations=N           plays N stations, with consecutive "
-           "addresses\n",
+           "addresses\n"
+           "  --learn=completion     know stations as iPXE does, by where "
+           "their ARP\n"
+           "                         comes from (default: payload)\n",
            program_name, program_name);
     daemon_usage();
     vlog_usage();
