@@ -82,6 +82,7 @@ SYSTEM_TESTSUITE_AT = \
 	tests/system-ipoib-gateway.at \
 	tests/system-ipoib-host.at \
 	tests/system-ipoib-macros.at \
+	tests/system-ipoib-mtu.at \
 	tests/system-ipoib-opensm.at \
 	tests/system-ipoib-vswitchd.at
 
