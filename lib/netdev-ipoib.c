@@ -71,6 +71,8 @@ struct netdev_ipoib {
     atomic_bool admin_up;
     atomic_uint64_t carrier_resets;
     atomic_bool carrier;
+    atomic_bool changed;        /* netdev_ipoib_changed() was called. */
+    long long int tell_again;   /* Main thread: LLONG_MAX, or when. */
 };
 
 struct netdev_rxq_ipoib {
@@ -79,6 +81,9 @@ struct netdev_rxq_ipoib {
 };
 
 static const struct netdev_class netdev_ipoib_class;
+
+/* When a netdev's 'tell_again' is due first. */
+static long long int next_tell = LLONG_MAX;
 
 static struct netdev_ipoib *
 netdev_ipoib_cast(const struct netdev *netdev)
@@ -117,6 +122,8 @@ netdev_ipoib_construct(struct netdev *netdev_)
     netdev_->n_txq = 0;
     atomic_init(&netdev->admin_up, true);
     atomic_init(&netdev->carrier, false);
+    atomic_init(&netdev->changed, false);
+    netdev->tell_again = LLONG_MAX;
     atomic_init(&netdev->carrier_resets, 0);
     return 0;
 }
@@ -152,6 +159,7 @@ netdev_ipoib_changed(void *netdev_)
         atomic_store_relaxed(&netdev->carrier, up);
         ipoib_count(&netdev->carrier_resets, 1);
     }
+    atomic_store(&netdev->changed, true);
     netdev_change_seq_changed(&netdev->up);
     /* That wakes the main thread before it changes what the main thread looks
      * at, which is right only within the main thread. */
@@ -496,6 +504,27 @@ netdev_ipoib_set_tx_multiq(struct netdev *netdev_, unsigned int n_txq)
     }
     ovs_mutex_unlock(&netdev->mutex);
     return 0;
+}
+
+/* Tells of the last change once more, a second later.  A change in the moment
+ * when the daemon starts comes while the bridge writes to the database what
+ * was before it; the bridge compares with what the database had from an
+ * earlier run, and takes what it should write for written. */
+static void
+netdev_ipoib_tell_again(struct netdev_ipoib *netdev, long long int now)
+{
+    bool changed;
+
+    atomic_read(&netdev->changed, &changed);
+    if (changed) {
+        atomic_store(&netdev->changed, false);
+        netdev->tell_again = now + 1000;
+    } else if (now >= netdev->tell_again) {
+        netdev->tell_again = LLONG_MAX;
+        netdev_change_seq_changed(&netdev->up);
+        seq_change(connectivity_seq_get());
+    }
+    next_tell = MIN(next_tell, netdev->tell_again);
 }
 
 /* Looks whether the device of 'netdev', if it has failed, is back.  Returns
@@ -955,12 +984,14 @@ netdev_ipoib_run(const struct netdev_class *class)
 
     ipoib_pool_sweep();
     any_failed = false;
+    next_tell = LLONG_MAX;
     shash_init(&devices);
     netdev_get_devices(class, &devices);
     SHASH_FOR_EACH (node, &devices) {
         netdev_ipoib_check_mtu_request(netdev_ipoib_cast(node->data));
         any_failed |= netdev_ipoib_look_for_device(
             netdev_ipoib_cast(node->data), time_msec());
+        netdev_ipoib_tell_again(netdev_ipoib_cast(node->data), time_msec());
         netdev_close(node->data);
     }
     shash_destroy(&devices);
@@ -971,6 +1002,9 @@ netdev_ipoib_wait(const struct netdev_class *class OVS_UNUSED)
 {
     if (any_failed) {
         poll_timer_wait(REOPEN_INTERVAL);
+    }
+    if (next_tell != LLONG_MAX) {
+        poll_timer_wait_until(next_tell);
     }
 }
 
