@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include "dirs.h"
+#include "fatal-signal.h"
 #include "if-notifier.h"
 #include "ipoib-state.h"
 #include "openvswitch/dynamic-string.h"
@@ -99,6 +100,35 @@ dev_take_down(struct ipoib_dev *dev, long long int now)
     dev->text = ipoib_state_to_text(dev->part);
     dev->part->remember = false;
     dev->next_save = now + SAVE_INTERVAL * (1 + n / 1000);
+}
+
+/* The daemon ends without closing 'dev': what was learned since the file was
+ * written last is written now.  Who has the mutex, and a disk, are waited for
+ * for a moment only. */
+static void
+dev_save_at_exit(struct ipoib_dev *dev)
+    OVS_NO_THREAD_SAFETY_ANALYSIS
+{
+    bool writing;
+
+    for (int i = 0; ovs_mutex_trylock(&dev->hca->mutex); i++) {
+        if (i >= 200) {
+            return;
+        }
+        xnanosleep(5 * 1000 * 1000);
+    }
+    for (int i = 0; i < 200; i++) {
+        atomic_read_explicit(&dev->writing, &writing, memory_order_acquire);
+        if (!writing) {
+            break;
+        }
+        xnanosleep(5 * 1000 * 1000);
+    }
+    if (!writing && dev->part->remember) {
+        dev_take_down(dev, time_msec());
+        dev_write(dev);
+    }
+    ovs_mutex_unlock(&dev->hca->mutex);
 }
 
 /* The main thread: some network device has changed. */
@@ -211,6 +241,21 @@ dev_file_name(const char *name)
 }
 
 
+static void
+devs_save_at_exit(void *aux OVS_UNUSED)
+    OVS_NO_THREAD_SAFETY_ANALYSIS
+{
+    struct ipoib_dev *dev;
+
+    if (!ovs_mutex_trylock(&devs_mutex)) {
+        LIST_FOR_EACH (dev, node, &all_devs) {
+            dev_save_at_exit(dev);
+        }
+        ovs_mutex_unlock(&devs_mutex);
+    }
+}
+
+
 /* Opening and closing. */
 
 /* The netdev that has the partition of 'options' open, or NULL. */
@@ -302,6 +347,7 @@ ipoib_dev_open(const char *name, const struct ipoib_dev_options *options,
     ovs_mutex_lock(&devs_mutex);
     if (!notifier) {
         notifier = if_notifier_create(devs_link_changed, NULL);
+        fatal_signal_add_hook(devs_save_at_exit, NULL, NULL, true);
     }
     owner = dev_owner(options);
     if (owner) {
