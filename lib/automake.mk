@@ -16,6 +16,8 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-host.h \
 	lib/ipoib-hostqp.c \
 	lib/ipoib-hostqp.h \
+	lib/ipoib-known.c \
+	lib/ipoib-known.h \
 	lib/ipoib-mad.c \
 	lib/ipoib-mad.h \
 	lib/ipoib-kernel.c \

@@ -48,9 +48,18 @@ ipoib_control_learn_host(struct ipoib_partition *part, struct eth_addr mac,
     if (ip && !ipoib_ip_is_station(ip)) {
         ip = NULL;
     }
+    if (ip) {
+        host = ipoib_host_find_ip(part->shared.hosts, ip);
+        if (host && !eth_addr_equals(host->mac, mac)) {
+            ipoib_known_forget(part->known, host->mac, ip);
+        }
+    }
     host = ipoib_host_learn(part->shared.hosts, mac, 0, ip, now, &changes);
     if (!host) {
         return NULL;
+    }
+    if (ip) {
+        ipoib_known_add(part->known, mac, ip, now);
     }
     old_qpn = host->qpn;
     ipoib_hostqps_assign(part->hostqps, part->shared.hosts, host);
@@ -127,7 +136,12 @@ ipoib_control_learn_neigh(struct ipoib_partition *part,
         return NULL;
     }
     if (ip && changes & (IPOIB_NEIGH_NEW_IP | IPOIB_NEIGH_MOVED_IP)) {
-        ipoib_host_forget_ip(part->shared.hosts, ip);
+        struct ipoib_host *host = ipoib_host_find_ip(part->shared.hosts, ip);
+
+        if (host) {
+            ipoib_known_forget(part->known, host->mac, ip);
+            ipoib_host_forget_ip(part->shared.hosts, ip);
+        }
     }
     if (changes & IPOIB_NEIGH_REBORN) {
         announce_neigh(part, neigh);
@@ -513,35 +527,43 @@ rx_error(struct ipoib_partition *part, struct ipoib_msg *msg)
     ipoib_count(&part->rx_stats.pmtu_errors, 1);
 }
 
-/* Asks on the fabric who has 'ip', in the name of 'host'. */
+/* Asks on the fabric who has 'ip', in the name of 'host', which sends from
+ * 'src'.  As long as no address is known to be its own, IPv4 asks without one,
+ * as in RFC 5227, which teaches nobody anything; IPv6 knows no such question
+ * but DAD, so that 'src' is taken for the host's, unless it is a router. */
 static void
 probe(struct ipoib_partition *part, const struct ipoib_host *host,
-      const struct in6_addr *ip)
+      const struct in6_addr *src, const struct in6_addr *ip)
 {
     struct ipoib_addr addr = ipoib_partition_host_addr(part, host);
     bool v4 = IN6_IS_ADDR_V4MAPPED(ip);
+    const struct in6_addr *own = NULL;
     struct ipoib_host_ip *hip;
 
     LIST_FOR_EACH (hip, node, &host->ips) {
-        if (v4 != !!IN6_IS_ADDR_V4MAPPED(&hip->ip)) {
-            continue;
+        if (v4 == !!IN6_IS_ADDR_V4MAPPED(&hip->ip)) {
+            own = &hip->ip;
+            break;
         }
-        if (v4) {
-            ipoib_partition_send_group(
-                part, host->qpn, &part->shared.broadcast,
-                ipoib_compose_arp_ib(ARP_OP_REQUEST, false, &addr,
-                                     in6_addr_get_mapped_ipv4(&hip->ip), NULL,
-                                     in6_addr_get_mapped_ipv4(ip)));
-        } else {
-            struct in6_addr group = ipoib_solicited_node(ip);
-            struct ib_gid mgid = ipoib_mgid_ipv6(&group, part->pkey,
-                                                 part->shared.scope);
-
-            ipoib_partition_send_group(
-                part, host->qpn, &mgid,
-                ipoib_compose_ns_ib(&hip->ip, ip, &addr));
-        }
+    }
+    if (v4) {
+        ipoib_partition_send_group(
+            part, host->qpn, &part->shared.broadcast,
+            ipoib_compose_arp_ib(ARP_OP_REQUEST, false, &addr,
+                                 own ? in6_addr_get_mapped_ipv4(own) : 0,
+                                 NULL, in6_addr_get_mapped_ipv4(ip)));
         return;
+    }
+    if (!own && src && !host->is_router && ipoib_ip_is_station(src)) {
+        own = src;
+    }
+    if (own) {
+        struct in6_addr group = ipoib_solicited_node(ip);
+        struct ib_gid mgid = ipoib_mgid_ipv6(&group, part->pkey,
+                                             part->shared.scope);
+
+        ipoib_partition_send_group(part, host->qpn, &mgid,
+                                   ipoib_compose_ns_ib(own, ip, &addr));
     }
 }
 
@@ -555,7 +577,7 @@ rx_hint(struct ipoib_partition *part, const struct ipoib_msg *msg)
     if (host && ipoib_ip_is_station(&msg->src)
         && !ipoib_neigh_find_ip(part->shared.neighs, &msg->src)
         && token_bucket_withdraw(&part->probes, 1)) {
-        probe(part, host, &msg->src);
+        probe(part, host, NULL, &msg->src);
     }
 }
 
@@ -577,6 +599,32 @@ rx_moved(struct ipoib_partition *part, const struct ipoib_msg *msg)
 
 
 /* From the Ethernet side. */
+
+/* 'host' writes from 'src' (NULL: unknown) to 'dst' at 'mac', which is
+ * nobody's.  Where that was a neighbour's which the gateway has forgotten,
+ * asking for the IP address brings the neighbour, and with it the same
+ * stand-in MAC, back; where the neighbour has another MAC by now, the Ethernet
+ * side is told. */
+static void
+seek(struct ipoib_partition *part, const struct ipoib_host *host,
+     struct eth_addr mac, const struct in6_addr *src,
+     const struct in6_addr *dst)
+{
+    struct ipoib_neigh *neigh;
+
+    if (!ipoib_ip_is_station(dst) || !(mac.ea[0] & 2)
+        || ipoib_host_find(part->shared.hosts, mac, 0)
+        || ipoib_neigh_find_mac(part->shared.neighs, mac)
+        || !token_bucket_withdraw(&part->probes, 1)) {
+        return;
+    }
+    neigh = ipoib_neigh_find_ip(part->shared.neighs, dst);
+    if (neigh) {
+        announce_neigh(part, neigh);
+    } else {
+        probe(part, host, src, dst);
+    }
+}
 
 /* Answers the request 'arp' of a host for a neighbour that is known and fresh,
  * if that is wanted. */
@@ -604,15 +652,27 @@ proxy_arp_to_eth(struct ipoib_partition *part,
     return true;
 }
 
-/* A RARP of 'host', as hypervisors send after a migration: on the fabric,
- * gratuitous ARP for what is known of the host says the same; without any
- * address, RARP of hardware type 32 does. */
+/* A RARP of 'host', as hypervisors send after a migration, and bonds when they
+ * fail over: on the fabric, gratuitous ARP for what is known of the host says
+ * the same, also if another port knew it; without any address, RARP of
+ * hardware type 32 does. */
 static void
 tx_rarp(struct ipoib_partition *part, struct ipoib_host *host,
-        const struct arp_eth_header *arp)
+        const struct arp_eth_header *arp, long long int now)
 {
-    struct ipoib_addr sha = ipoib_partition_host_addr(part, host);
+    struct in6_addr ips[IPOIB_KNOWN_MAX_IPS];
+    struct eth_addr mac = host->mac;
+    struct ipoib_addr sha;
+    size_t n;
 
+    n = ipoib_known_take(part->known, mac, now, ips);
+    for (size_t i = n; host && i > 0; i--) {
+        host = ipoib_control_learn_host(part, mac, &ips[i - 1], now);
+    }
+    if (!host) {
+        return;
+    }
+    sha = ipoib_partition_host_addr(part, host);
     if (host->n_ips) {
         ipoib_partition_announce(part, host);
         return;
@@ -652,17 +712,28 @@ tx_arp(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
                     : &part->tx_stats.drop_bad_arp, 1);
         return;
     }
+    if (eth_addr_equals(eth->eth_dst, part->shared.mac)) {
+        /* The answer to ask_host(). */
+        ipoib_partition_announce(part, host);
+        return;
+    }
     if (!eth_addr_is_multicast(eth->eth_dst)) {
         neigh = ipoib_neigh_find_mac(part->shared.neighs, eth->eth_dst);
         if (!neigh) {
+            struct in6_addr tpa
+                = in6_addr_mapped_ipv4(get_16aligned_be32(&arp->ar_tpa));
+
             ipoib_count(&part->tx_stats.drop_unknown_mac, 1);
+            if (!rarp && arp->ar_op == htons(ARP_OP_REQUEST)) {
+                seek(part, host, eth->eth_dst, NULL, &tpa);
+            }
             return;
         }
     } else if (!rarp && proxy_arp_to_eth(part, arp, now)) {
         return;
     }
     if (rarp) {
-        tx_rarp(part, host, arp);
+        tx_rarp(part, host, arp, now);
         return;
     }
     sha = ipoib_partition_host_addr(part, host);
@@ -800,6 +871,9 @@ tx_nd(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
     neigh = ipoib_neigh_find_mac(part->shared.neighs, dst_mac);
     if (!neigh) {
         ipoib_count(&part->tx_stats.drop_unknown_mac, 1);
+        if (info.type == ND_NEIGHBOR_SOLICIT) {
+            seek(part, host, dst_mac, &info.src, &info.target);
+        }
         return;
     }
     ipoib_partition_send_neigh(part, host->qpn, neigh, msg->packet);
@@ -843,28 +917,56 @@ tx_group(struct ipoib_partition *part, struct ipoib_msg *msg,
     msg->packet = NULL;
 }
 
-/* A host writes to a MAC that is nobody's.  Where that was a neighbour's which
- * the gateway has forgotten, asking for the IP address brings the neighbour,
- * and with it the same stand-in MAC, back; where the neighbour has another MAC
- * by now, the Ethernet side is told. */
+/* 'host' sends from 'src', and no IPv4 address is known to be its own: asks it
+ * whether that is, since it may be a router.  Neighbours remember the QPN that
+ * the host had before the gateway lost its memory. */
 static void
-tx_hint(struct ipoib_partition *part, const struct ipoib_msg *msg)
+ask_host(struct ipoib_partition *part, const struct ipoib_host *host,
+         const struct in6_addr *src)
 {
-    struct ipoib_host *host = ipoib_host_find_ip(part->shared.hosts,
-                                                 &msg->src);
-    struct ipoib_neigh *neigh;
+    struct ipoib_host_ip *hip;
 
-    if (!host || !ipoib_ip_is_station(&msg->dst)
-        || ipoib_host_find(part->shared.hosts, msg->mac, 0)
-        || ipoib_neigh_find_mac(part->shared.neighs, msg->mac)
-        || !token_bucket_withdraw(&part->probes, 1)) {
-        return;
+    LIST_FOR_EACH (hip, node, &host->ips) {
+        if (IN6_IS_ADDR_V4MAPPED(&hip->ip)) {
+            return;
+        }
     }
-    neigh = ipoib_neigh_find_ip(part->shared.neighs, &msg->dst);
-    if (neigh) {
-        announce_neigh(part, neigh);
-    } else {
-        probe(part, host, &msg->dst);
+    if (IN6_IS_ADDR_V4MAPPED(src) && ipoib_ip_is_station(src)
+        && !ipoib_host_find_ip(part->shared.hosts, src)
+        && !ipoib_neigh_find_ip(part->shared.neighs, src)
+        && token_bucket_withdraw(&part->probes, 1)) {
+        ipoib_partition_deliver(
+            part, 0,
+            ipoib_compose_arp_eth(ARP_OP_REQUEST, false, part->shared.mac,
+                                  host->mac, part->shared.mac, 0,
+                                  eth_addr_null,
+                                  in6_addr_get_mapped_ipv4(src)));
+    }
+}
+
+static void
+tx_hint(struct ipoib_partition *part, const struct ipoib_msg *msg,
+        long long int now)
+{
+    struct ipoib_host *host = ipoib_control_learn_host(part, msg->src_mac,
+                                                       NULL, now);
+
+    if (host) {
+        seek(part, host, msg->mac, &msg->src, &msg->dst);
+        ask_host(part, host, &msg->src);
+    }
+}
+
+/* A host sends unicasts. */
+static void
+tx_host(struct ipoib_partition *part, const struct ipoib_msg *msg,
+        long long int now)
+{
+    struct ipoib_host *host = ipoib_control_learn_host(part, msg->mac, NULL,
+                                                       now);
+
+    if (host) {
+        ask_host(part, host, &msg->src);
     }
 }
 
@@ -922,7 +1024,7 @@ ipoib_control_message(struct ipoib_partition *part, struct ipoib_msg *msg,
         tx_no_path(part, msg);
         break;
     case IPOIB_MSG_TX_HINT:
-        tx_hint(part, msg);
+        tx_hint(part, msg, now);
         break;
     case IPOIB_MSG_TX_ERROR:
         ipoib_count(&part->tx_stats.pmtu_errors, 1);
@@ -930,7 +1032,7 @@ ipoib_control_message(struct ipoib_partition *part, struct ipoib_msg *msg,
         msg->packet = NULL;
         break;
     case IPOIB_MSG_TX_HOST:
-        ipoib_control_learn_host(part, msg->mac, NULL, now);
+        tx_host(part, msg, now);
         break;
     }
     dp_packet_delete(msg->packet);

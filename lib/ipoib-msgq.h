@@ -70,13 +70,14 @@ struct ipoib_msg {
     bool multicast;             /* DGID was a group's. */
     struct ib_gid sgid;         /* If 'has_grh'. */
     struct ib_gid mgid;         /* TX_GROUP; RX: DGID, if 'has_grh'. */
-    struct in6_addr src;        /* RX_HINT, RX_ERROR, TX_HINT: IPv4 is
-                                 * v4-mapped. */
+    struct in6_addr src;        /* RX_HINT, RX_ERROR, TX_HOST, TX_HINT: IPv4
+                                 * is v4-mapped. */
     struct in6_addr dst;        /* TX_HINT: the same. */
     /* TX. */
     uint32_t slot;              /* Neighbour. */
     uint16_t l4_ofs;            /* ND, IGMP, MLD: from the IP header. */
     struct eth_addr mac;        /* TX_HOST, TX_HINT. */
+    struct eth_addr src_mac;    /* TX_HINT: of the host. */
 };
 
 struct ipoib_msgq;

@@ -84,6 +84,7 @@ host_removed(void *part_, struct ipoib_host *host)
 
     ipoib_hostqps_release(part->hostqps, part->shared.hosts, host);
     if (!part->removing) {
+        ipoib_known_forget(part->known, host->mac, NULL);
         ipoib_snoop_host_gone(part->snoop, host->mac, time_msec());
     }
     part->remember = true;
@@ -491,6 +492,23 @@ partition_run_aging(struct ipoib_partition *part, long long int now)
     }
 }
 
+/* Hosts that have left for another port: the bond that both belong to has
+ * another active member. */
+static void
+partition_run_leavers(struct ipoib_partition *part)
+{
+    struct eth_addr mac;
+    long long int when;
+
+    while (ipoib_known_left(part->known, &mac, &when)) {
+        struct ipoib_host *host = ipoib_host_find(part->shared.hosts, mac, 0);
+
+        if (host && host->heard <= when) {
+            ipoib_host_remove(part->shared.hosts, host);
+        }
+    }
+}
+
 /* Hosts that were on the bridge before the port came up have told of their
  * groups when nobody listened, and so of their solicited-node groups: without
  * asking them they could not be reached by IPv6 until they speak. */
@@ -526,6 +544,7 @@ partition_run(struct ipoib_hca_client *client, long long int now)
     ipoib_path_table_run(part->paths, now);
     ipoib_hostqps_run(part->hostqps, now);
     partition_run_aging(part, now);
+    partition_run_leavers(part);
     partition_run_announcements(part, now);
     partition_run_queries(part, now);
     return more;
@@ -676,6 +695,7 @@ ipoib_partition_create(struct ipoib_hca_port *port, uint16_t pkey,
                                           hca->reaper,
                                           ipoib_partition_path_changed, part);
     part->snoop = ipoib_snoop_create(&snoop_ops, part);
+    part->known = ipoib_known_create(part->pkey);
     partition_join_link_scope(part);
     partition_set_path_params(part);
     ipoib_hca_port_add_client(port, &part->client);
@@ -705,6 +725,7 @@ ipoib_partition_destroy(struct ipoib_partition *part)
     ipoib_mcast_destroy(part->shared.mcast);
     ipoib_ctlq_destroy(part->ctlq);
     ipoib_snoop_destroy(part->snoop);
+    ipoib_known_destroy(part->known);
     ipoib_table_destroy(part->shared.own_qpns);
     LIST_FOR_EACH_POP (a, node, &part->announce) {
         free(a);

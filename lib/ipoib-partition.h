@@ -27,6 +27,7 @@
 #include "ipoib-hca.h"
 #include "ipoib-hostqp.h"
 #include "ipoib-kernel.h"
+#include "ipoib-known.h"
 #include "ipoib-mcast.h"
 #include "ipoib-path.h"
 #include "ipoib-ring.h"
@@ -92,6 +93,7 @@ struct ipoib_partition {
     struct ipoib_hostqps *hostqps;
     struct ipoib_path_table *paths;
     struct ipoib_snoop *snoop;
+    struct ipoib_known *known;  /* Hosts, for other ports of the process. */
 
     struct ipoib_rx_stats rx_stats;
     struct ipoib_tx_stats tx_stats;

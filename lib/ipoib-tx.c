@@ -371,10 +371,26 @@ tx_to_control(struct tx *tx, struct dp_packet **packetp,
     ipoib_count(&stats->to_control, 1);
 }
 
+/* The source of the IP packet in the frame at 'eth'. */
+static void
+msg_set_src(struct ipoib_msg *msg, const uint8_t *eth)
+{
+    const uint8_t *ip = eth + ETH_HEADER_LEN;
+
+    if (ip[0] >> 4 == 4) {
+        const struct ip_header *nh = ALIGNED_CAST(const struct ip_header *,
+                                                  ip);
+
+        msg->src = in6_addr_mapped_ipv4(get_16aligned_be32(&nh->ip_src));
+    } else {
+        memcpy(&msg->src, ip + 8, sizeof msg->src);
+    }
+}
+
 /* Unicasts of 'src' are sent: the control thread is told once a second.  A
  * source has four places. */
 static void
-tx_tell_source(struct tx *tx, uint64_t src)
+tx_tell_source(struct tx *tx, uint64_t src, const uint8_t *eth)
 {
     struct ipoib_txq *txq = tx->txq;
     size_t first = (src * UINT64_C(0x9e3779b97f4a7c15)) >> 58 << 2;
@@ -404,6 +420,7 @@ tx_tell_source(struct tx *tx, uint64_t src)
     struct ipoib_msg msg = { .type = IPOIB_MSG_TX_HOST };
 
     eth_addr_from_uint64(src, &msg.mac);
+    msg_set_src(&msg, eth);
     if (tx_push(tx, &msg)) {
         txq->sources[victim].mac = src;
         txq->sources[victim].told = tx->now;
@@ -411,11 +428,11 @@ tx_tell_source(struct tx *tx, uint64_t src)
 }
 
 static inline void
-tx_source(struct tx *tx, uint64_t src)
+tx_source(struct tx *tx, uint64_t src, const uint8_t *eth)
 {
     if (src != tx->last_src) {
         tx->last_src = src;
-        tx_tell_source(tx, src);
+        tx_tell_source(tx, src, eth);
     }
 }
 
@@ -784,13 +801,13 @@ tx_hint(struct tx *tx, const uint8_t *eth, uint64_t mac)
         const struct ip_header *nh = ALIGNED_CAST(const struct ip_header *,
                                                   ip);
 
-        msg.src = in6_addr_mapped_ipv4(get_16aligned_be32(&nh->ip_src));
         msg.dst = in6_addr_mapped_ipv4(get_16aligned_be32(&nh->ip_dst));
     } else {
-        memcpy(&msg.src, ip + 8, sizeof msg.src);
         memcpy(&msg.dst, ip + 24, sizeof msg.dst);
     }
+    msg_set_src(&msg, eth);
     memcpy(&msg.mac, eth, sizeof msg.mac);
+    memcpy(&msg.src_mac, eth + ETH_ADDR_LEN, sizeof msg.src_mac);
     if (tx_push(tx, &msg)) {
         *told = tx->now;
     }
@@ -820,7 +837,7 @@ tx_not_sent(struct tx *tx, struct dp_packet **packetp, uint64_t mac,
 
         /* A path that is being withdrawn has an MTU of 0. */
         mtu = ah && mtu ? MIN(mtu, tx->mtu) : tx->mtu;
-        tx_source(tx, ipoib_get_mac(eth + ETH_ADDR_LEN));
+        tx_source(tx, ipoib_get_mac(eth + ETH_ADDR_LEN), eth);
         ipoib_neigh_mark_used(neigh, tx->now);
         if (ip_len > mtu) {
             tx_too_long(tx, *packetp, ip_len, mtu, tx->running ? ah : NULL,
@@ -892,7 +909,7 @@ tx_slice(struct tx *tx, struct dp_packet *packets[], size_t n)
             tx_not_sent(tx, &packets[i], macs[i], ip_len, slots[i], ah);
             continue;
         }
-        tx_source(tx, ipoib_get_mac(eths[i] + ETH_ADDR_LEN));
+        tx_source(tx, ipoib_get_mac(eths[i] + ETH_ADDR_LEN), eths[i]);
         ipoib_neigh_mark_used(neigh, tx->now);
         tx_append(tx, &packets[i], eths[i], ip_len, ah, neigh->qpn);
     }

@@ -23,6 +23,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-fake.h \
 	tests/test-ipoib-host-neigh.c \
 	tests/test-ipoib-kernel.c \
+	tests/test-ipoib-known.c \
 	tests/test-ipoib-mcast.c \
 	tests/test-ipoib-packet.c \
 	tests/test-ipoib-path.c \
@@ -83,10 +84,12 @@ SYSTEM_TESTSUITE_AT = \
 	tests/system-ipoib-host.at \
 	tests/system-ipoib-macros.at \
 	tests/system-ipoib-mtu.at \
+	tests/system-ipoib-moving.at \
 	tests/system-ipoib-opensm.at \
 	tests/system-ipoib-vswitchd.at
 
 EXTRA_DIST += \
+	tests/announce.py \
 	$(TESTSUITE_AT) \
 	$(SYSTEM_TESTSUITE_AT) \
 	tests/check-docs \
