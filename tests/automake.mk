@@ -25,6 +25,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-kernel.c \
 	tests/test-ipoib-known.c \
 	tests/test-ipoib-mcast.c \
+	tests/test-ipoib-mtu.c \
 	tests/test-ipoib-packet.c \
 	tests/test-ipoib-path.c \
 	tests/test-ipoib-sa.c \
