@@ -17,6 +17,7 @@ EXTRA_DIST += \
 MANUALS_RST = \
 	Documentation/ref/ovs-ipoib.7.rst \
 	Documentation/ref/ovs-ipoib-fabric.8.rst \
+	Documentation/ref/ovs-ipoib-gateway.8.rst \
 	Documentation/ref/ovs-ipoib-host.8.rst
 
 # Manual pages, where rst2man is installed.

@@ -54,3 +54,13 @@ utilities_ovs_ipoib_host_SOURCES = \
 	utilities/ovs-ipoib-host.c
 utilities_ovs_ipoib_host_LDADD = $(IPOIB_LDADD)
 utilities_ovs_ipoib_host_LDFLAGS = $(AM_LDFLAGS) $(OVS_DPDK_LDFLAGS)
+
+# Sets up gateways.
+bin_SCRIPTS += utilities/ovs-ipoib-gateway
+CLEANFILES += utilities/ovs-ipoib-gateway
+EXTRA_DIST += utilities/ovs-ipoib-gateway.in
+utilities/ovs-ipoib-gateway: utilities/ovs-ipoib-gateway.in
+	$(AM_V_GEN)$(MKDIR_P) utilities && \
+		sed 's,@VERSION[@],$(VERSION),' \
+			'$(srcdir)/utilities/ovs-ipoib-gateway.in' > $@.tmp && \
+		chmod +x $@.tmp && mv $@.tmp $@
