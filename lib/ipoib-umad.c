@@ -104,13 +104,13 @@ umad_cast(struct ipoib_mad_transport *transport)
 /* Hands on the datagram of 'length' bytes.  Some senders leave out the unused
  * end of the record, and what comes back undelivered may have no length. */
 static void
-umad_push(struct umad *u, const ib_user_mad_t *umad, size_t length, int status)
+umad_push(struct umad *u, ib_user_mad_t *umad, size_t length, int status)
 {
     struct umad_rx *rx = xzalloc(sizeof *rx);
 
     rx->undelivered = status != 0;
     rx->slid = ntohs(umad->addr.lid);
-    memcpy(&rx->mad, umad->data, status ? sizeof rx->mad : length);
+    memcpy(&rx->mad, umad_get_mad(umad), status ? sizeof rx->mad : length);
 
     ovs_mutex_lock(&u->mutex);
     if (u->n_rx < UMAD_MAX_RX) {
@@ -214,7 +214,7 @@ umad_transmit(struct ipoib_mad_transport *transport,
     int retval;
 
     memset(umad, 0, umad_size());
-    memcpy(umad->data, mad, IB_MAD_LEN);
+    memcpy(umad_get_mad(umad), mad, IB_MAD_LEN);
     umad_set_addr(umad, dest->lid, IB_QPN_GSI, dest->sl, IB_QKEY_GSI);
     umad_set_pkey(umad, u->pkey_index);
     if (dest->has_grh) {
@@ -324,6 +324,9 @@ umad_open(struct umad *u)
     if (u->portid < 0) {
         return -u->portid;
     }
+    /* Not earlier: the header is 8 bytes longer once the first port is open
+     * and the kernel turns out to take a P_Key index in it. */
+    u->send_buf = xzalloc(umad_size() + IB_MAD_LEN);
     error = umad_register_sa(u);
     if (!error) {
         error = umad_update(&u->up);
@@ -354,7 +357,6 @@ ipoib_mad_umad_create(const char *device, uint8_t port,
     ovs_strlcpy(u->ca, device, sizeof u->ca);
     u->port = port;
     u->portid = u->agent = -1;
-    u->send_buf = xzalloc(umad_size() + IB_MAD_LEN);
     atomic_init(&u->exiting, false);
     latch_init(&u->latch);
     ovs_mutex_init(&u->mutex);
