@@ -293,27 +293,6 @@ static const struct ipoib_mad_class umad_class = {
 
 /* Opening. */
 
-/* Registers for answers and, if nobody else on this port has them, for
- * Reports. */
-static int
-umad_register_sa(struct umad *u)
-{
-    unsigned int bits = 8 * sizeof(long);
-    long methods[16 / sizeof(long)];
-
-    memset(methods, 0, sizeof methods);
-    methods[IB_METHOD_REPORT / bits] |= 1L << (IB_METHOD_REPORT % bits);
-    u->agent = umad_register(u->portid, IB_MGMT_CLASS_SA, IB_SA_CLASS_VERSION,
-                             1, methods);
-    if (u->agent < 0) {
-        VLOG_INFO("%s port %"PRIu8": somebody else receives the subnet "
-                  "administrator's reports", u->ca, u->port);
-        u->agent = umad_register(u->portid, IB_MGMT_CLASS_SA,
-                                 IB_SA_CLASS_VERSION, 1, NULL);
-    }
-    return u->agent < 0 ? -u->agent : 0;
-}
-
 static int
 umad_open(struct umad *u)
 {
@@ -327,10 +306,11 @@ umad_open(struct umad *u)
     /* Not earlier: the header is 8 bytes longer once the first port is open
      * and the kernel turns out to take a P_Key index in it. */
     u->send_buf = xzalloc(umad_size() + IB_MAD_LEN);
-    error = umad_register_sa(u);
-    if (!error) {
-        error = umad_update(&u->up);
-    }
+    /* For the answers to our own requests.  Reports, which only one agent of a
+     * port can have, are left to those who subscribe to some. */
+    u->agent = umad_register(u->portid, IB_MGMT_CLASS_SA, IB_SA_CLASS_VERSION,
+                             1, NULL);
+    error = u->agent < 0 ? -u->agent : umad_update(&u->up);
     if (!error) {
         u->thread = ovs_thread_create("ipoib_umad", umad_main, u);
         u->has_thread = true;
