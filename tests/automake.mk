@@ -73,11 +73,11 @@ SYSTEM_TESTSUITE_AT = \
 	tests/ipoib-macros.at \
 	tests/system-ipoib-docs.at \
 	tests/system-ipoib-events.at \
+	tests/system-ipoib-events-opensm.at \
 	tests/system-ipoib-traffic.at \
 	tests/system-ipoib-gateway.at \
 	tests/system-ipoib-host.at \
 	tests/system-ipoib-macros.at \
-	tests/system-ipoib-opensm.at \
 	tests/system-ipoib-vswitchd.at
 
 EXTRA_DIST += \
