@@ -399,7 +399,10 @@ partition_set_addresses(struct ipoib_partition *part)
     atomic_store_relaxed(&part->shared.lid, port->attr.lid);
     atomic_store_relaxed(&part->shared.lid_mask,
                          0xffffu & ~((1u << port->attr.lmc) - 1));
-    part->shared.gid = port->gid;
+    if (!ib_gid_equals(&part->shared.gid, &port->gid)) {
+        /* Not without need: the data path reads it meanwhile. */
+        part->shared.gid = port->gid;
+    }
 }
 
 static void

@@ -69,8 +69,6 @@ struct ipoib_sa_request {
 struct ipoib_sa {
     struct ipoib_mad_transport *transport;
     struct ipoib_mad_dest dest;
-    ipoib_sa_report_cb *report_cb;
-    void *report_aux;
 
     struct ovs_list queued;
     struct ovs_list outstanding;
@@ -130,13 +128,6 @@ void
 ipoib_sa_set_window(struct ipoib_sa *sa, unsigned int window)
 {
     sa->window = MIN(MAX(window, 1), SA_N_SLOTS);
-}
-
-void
-ipoib_sa_set_report_cb(struct ipoib_sa *sa, ipoib_sa_report_cb *cb, void *aux)
-{
-    sa->report_cb = cb;
-    sa->report_aux = aux;
 }
 
 bool
@@ -559,28 +550,30 @@ sa_bad(struct ipoib_sa *sa)
     COVERAGE_INC(ipoib_sa_bad);
 }
 
+/* True if what came from 'slid' (0: the transport does not tell) can be the
+ * SA's. */
+static bool
+sa_is_from_sa(const struct ipoib_sa *sa, uint16_t slid)
+{
+    return !slid || slid == sa->dest.lid;
+}
+
 static void
 sa_receive_report(struct ipoib_sa *sa, const struct ib_sa_mad *mad,
                   uint16_t slid)
 {
-    struct ipoib_mad_dest dest = sa->dest;
     struct ib_sa_mad resp = *mad;
 
-    if (mad->attr_id != htons(IB_ATTR_NOTICE)) {
+    if (mad->attr_id != htons(IB_ATTR_NOTICE) || !sa_is_from_sa(sa, slid)) {
         sa_bad(sa);
         return;
     }
     sa->stats.n_reports++;
-    if (sa->transport && slid) {
+    if (sa_can_send(sa)) {
         resp.method = IB_METHOD_REPORT_RESP;
         resp.status = 0;
-        dest.lid = slid;
         /* If it cannot be sent, the SA sends the Report again. */
-        sa->transport->class->send(sa->transport, &resp, &dest);
-    }
-    if (sa->report_cb) {
-        sa->report_cb(sa->report_aux,
-                      ALIGNED_CAST(const struct ib_notice *, mad->data));
+        sa->transport->class->send(sa->transport, &resp, &sa->dest);
     }
 }
 
@@ -601,7 +594,7 @@ sa_receive_answer(struct ipoib_sa *sa, const struct ib_sa_mad *mad,
 
     /* Only the SA answers, from where it was asked: after a change of 'dest'
      * everything was sent again. */
-    if (slid && slid != sa->dest.lid) {
+    if (!sa_is_from_sa(sa, slid)) {
         sa_bad(sa);
         return;
     }

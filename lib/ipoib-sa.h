@@ -22,7 +22,8 @@
  * timeout that doubles, until an answer comes, it is cancelled, or the tries
  * are used up.  At most 'window' requests are outstanding; others wait their
  * turn.  BUSY is retried with jitter.  Late and unasked answers are counted
- * and dropped.
+ * and dropped.  Reports, which the client never subscribes to (the QPN may have
+ * been somebody else's), are counted and answered, so that they end.
  *
  * Thread-safety: none; everything belongs to the control thread. */
 
@@ -40,9 +41,6 @@ struct ipoib_sa_request;
 typedef void ipoib_sa_cb(void *aux, int error, uint16_t status,
                          const struct ib_sa_mad *mad);
 
-/* A Report (method 0x06) that arrived; the client answers it by itself. */
-typedef void ipoib_sa_report_cb(void *aux, const struct ib_notice *);
-
 struct ipoib_sa *ipoib_sa_create(void);
 void ipoib_sa_destroy(struct ipoib_sa *); /* Cancels all, without callbacks. */
 
@@ -56,8 +54,6 @@ void ipoib_sa_undelivered(struct ipoib_sa *, const struct ib_sa_mad *mad);
 /* Where the SA is; 'lid' 0: nowhere yet, requests wait and don't time out.
  * Outstanding requests are sent again at once if it changed. */
 void ipoib_sa_set_dest(struct ipoib_sa *, const struct ipoib_mad_dest *);
-void ipoib_sa_set_report_cb(struct ipoib_sa *, ipoib_sa_report_cb *,
-                            void *aux);
 
 /* Queues a request: 'method' and 'attr_id' (host byte order), 'len' bytes of
  * 'record', of which 'comp_mask' are meant.  Never fails, and never calls back

@@ -104,13 +104,13 @@ umad_cast(struct ipoib_mad_transport *transport)
 /* Hands on the datagram of 'length' bytes.  Some senders leave out the unused
  * end of the record, and what comes back undelivered may have no length. */
 static void
-umad_push(struct umad *u, const ib_user_mad_t *umad, size_t length, int status)
+umad_push(struct umad *u, ib_user_mad_t *umad, size_t length, int status)
 {
     struct umad_rx *rx = xzalloc(sizeof *rx);
 
     rx->undelivered = status != 0;
     rx->slid = ntohs(umad->addr.lid);
-    memcpy(&rx->mad, umad->data, status ? sizeof rx->mad : length);
+    memcpy(&rx->mad, umad_get_mad(umad), status ? sizeof rx->mad : length);
 
     ovs_mutex_lock(&u->mutex);
     if (u->n_rx < UMAD_MAX_RX) {
@@ -214,7 +214,7 @@ umad_transmit(struct ipoib_mad_transport *transport,
     int retval;
 
     memset(umad, 0, umad_size());
-    memcpy(umad->data, mad, IB_MAD_LEN);
+    memcpy(umad_get_mad(umad), mad, IB_MAD_LEN);
     umad_set_addr(umad, dest->lid, IB_QPN_GSI, dest->sl, IB_QKEY_GSI);
     umad_set_pkey(umad, u->pkey_index);
     if (dest->has_grh) {
@@ -293,27 +293,6 @@ static const struct ipoib_mad_class umad_class = {
 
 /* Opening. */
 
-/* Registers for answers and, if nobody else on this port has them, for
- * Reports. */
-static int
-umad_register_sa(struct umad *u)
-{
-    unsigned int bits = 8 * sizeof(long);
-    long methods[16 / sizeof(long)];
-
-    memset(methods, 0, sizeof methods);
-    methods[IB_METHOD_REPORT / bits] |= 1L << (IB_METHOD_REPORT % bits);
-    u->agent = umad_register(u->portid, IB_MGMT_CLASS_SA, IB_SA_CLASS_VERSION,
-                             1, methods);
-    if (u->agent < 0) {
-        VLOG_INFO("%s port %"PRIu8": somebody else receives the subnet "
-                  "administrator's reports", u->ca, u->port);
-        u->agent = umad_register(u->portid, IB_MGMT_CLASS_SA,
-                                 IB_SA_CLASS_VERSION, 1, NULL);
-    }
-    return u->agent < 0 ? -u->agent : 0;
-}
-
 static int
 umad_open(struct umad *u)
 {
@@ -324,10 +303,14 @@ umad_open(struct umad *u)
     if (u->portid < 0) {
         return -u->portid;
     }
-    error = umad_register_sa(u);
-    if (!error) {
-        error = umad_update(&u->up);
-    }
+    /* Not earlier: the header is 8 bytes longer once the first port is open
+     * and the kernel turns out to take a P_Key index in it. */
+    u->send_buf = xzalloc(umad_size() + IB_MAD_LEN);
+    /* For the answers to our own requests.  Reports, which only one agent of a
+     * port can have, are left to those who subscribe to some. */
+    u->agent = umad_register(u->portid, IB_MGMT_CLASS_SA, IB_SA_CLASS_VERSION,
+                             1, NULL);
+    error = u->agent < 0 ? -u->agent : umad_update(&u->up);
     if (!error) {
         u->thread = ovs_thread_create("ipoib_umad", umad_main, u);
         u->has_thread = true;
@@ -354,7 +337,6 @@ ipoib_mad_umad_create(const char *device, uint8_t port,
     ovs_strlcpy(u->ca, device, sizeof u->ca);
     u->port = port;
     u->portid = u->agent = -1;
-    u->send_buf = xzalloc(umad_size() + IB_MAD_LEN);
     atomic_init(&u->exiting, false);
     latch_init(&u->latch);
     ovs_mutex_init(&u->mutex);

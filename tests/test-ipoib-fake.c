@@ -30,6 +30,18 @@ fake_clock_start(void)
     fake_now = time_msec() + 3600 * 1000;
 }
 
+void
+fake_pass(long long int ms, void (*run)(void *aux), void *aux)
+{
+    while (ms > 0) {
+        long long int step = MIN(ms, 50);
+
+        fake_now += step;
+        ms -= step;
+        run(aux);
+    }
+}
+
 /* Verbs. */
 
 int fake_n_ahs;
@@ -147,6 +159,15 @@ fake_sent(const struct fake_transport *t, size_t i)
     return &t->sent[i];
 }
 
+const struct ib_sa_mad *
+fake_only_sent(const struct fake_transport *t, const char *where)
+{
+    if (t->n_sent != 1) {
+        ovs_fatal(0, "%s: %"PRIuSIZE" requests", where, t->n_sent);
+    }
+    return fake_sent(t, 0);
+}
+
 struct ipoib_sa *
 fake_sa_start(struct fake_transport **tp, uint32_t cap_mask2)
 {
@@ -169,6 +190,16 @@ fake_sa_start(struct fake_transport **tp, uint32_t cap_mask2)
     fake_clear(t);
     *tp = t;
     return sa;
+}
+
+void
+fake_sa_stop(struct ipoib_sa *sa, struct fake_transport *t,
+             struct ipoib_ah_reaper *reaper)
+{
+    ipoib_ah_reaper_destroy(reaper);
+    ipoib_sa_destroy(sa);
+    t->up.class->destroy(&t->up);
+    CHECK_INT(fake_n_ahs, 0);
 }
 
 uint16_t fake_sa_lid = 1;

@@ -19,6 +19,7 @@
  * was sent is kept for the test to look at and to answer, and address handles
  * are counted.  Time is what the test says it is. */
 
+#include "ipoib-ah.h"
 #include "ipoib-mad.h"
 #include "ipoib-sa.h"
 #include "ipoib-verbs.h"
@@ -37,6 +38,8 @@
  * test takes the later one of both. */
 extern long long int fake_now;
 void fake_clock_start(void);
+/* Lets 'ms' pass in steps of at most 50 ms, with 'run' after each. */
+void fake_pass(long long int ms, void (*run)(void *aux), void *aux);
 
 /* Verbs. */
 
@@ -66,10 +69,16 @@ struct fake_transport {
 struct fake_transport *fake_transport_create(struct ipoib_sa *);
 void fake_clear(struct fake_transport *);
 const struct ib_sa_mad *fake_sent(const struct fake_transport *, size_t i);
+/* What was sent since fake_clear(): there must be one, and only one. */
+const struct ib_sa_mad *fake_only_sent(const struct fake_transport *,
+                                       const char *where);
 
 /* An SA client on a transport, with the SA at LID 1, which has told its
  * capabilities ('cap_mask2'). */
 struct ipoib_sa *fake_sa_start(struct fake_transport **, uint32_t cap_mask2);
+/* Ends both, and 'reaper'; no address handle may be left. */
+void fake_sa_stop(struct ipoib_sa *, struct fake_transport *,
+                  struct ipoib_ah_reaper *reaper);
 
 /* Answers 'req' with 'status' and, unless null, 'len' bytes of 'record'. */
 void fake_answer(struct ipoib_sa *, const struct ib_sa_mad *req,

@@ -149,15 +149,14 @@ env_stop(struct env *env)
 {
     ipoib_mcast_destroy(env->mcast);
     CHECK_INT(env->n_attached, 0);
-    ipoib_ah_reaper_destroy(env->reaper);
-    ipoib_sa_destroy(env->sa);
-    env->t->up.class->destroy(&env->t->up);
-    CHECK_INT(fake_n_ahs, 0);
+    fake_sa_stop(env->sa, env->t, env->reaper);
 }
 
 static void
-run(struct env *env)
+run(void *env_)
 {
+    struct env *env = env_;
+
     ipoib_sa_run(env->sa, fake_now);
     ipoib_mcast_run(env->mcast, fake_now);
     ipoib_sa_run(env->sa, fake_now);
@@ -166,13 +165,7 @@ run(struct env *env)
 static void
 pass(struct env *env, long long int ms)
 {
-    while (ms > 0) {
-        long long int step = MIN(ms, 50);
-
-        fake_now += step;
-        ms -= step;
-        run(env);
-    }
+    fake_pass(ms, run, env);
 }
 
 /* The request that is outstanding: there must be one, and only one. */
@@ -181,10 +174,7 @@ static const struct ib_sa_mad *
 one_request_at(struct env *env, const char *where)
 {
     run(env);
-    if (env->t->n_sent != 1) {
-        ovs_fatal(0, "%s: %"PRIuSIZE" requests", where, env->t->n_sent);
-    }
-    return fake_sent(env->t, 0);
+    return fake_only_sent(env->t, where);
 }
 
 /* Answers that request with 'status' and the record in 'hex', if any. */

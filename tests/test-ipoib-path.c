@@ -80,31 +80,23 @@ static void
 env_stop(struct env *env)
 {
     ipoib_path_table_destroy(env->table);
-    ipoib_ah_reaper_destroy(env->reaper);
-    ipoib_sa_destroy(env->sa);
-    env->t->up.class->destroy(&env->t->up);
-    CHECK_INT(fake_n_ahs, 0);
+    fake_sa_stop(env->sa, env->t, env->reaper);
 }
 
 static void
-run(struct env *env)
+run(void *env_)
 {
+    struct env *env = env_;
+
     ipoib_sa_run(env->sa, fake_now);
     ipoib_path_table_run(env->table, fake_now);
     ipoib_sa_run(env->sa, fake_now);
 }
 
-/* Lets 'ms' pass, in steps. */
 static void
 pass(struct env *env, long long int ms)
 {
-    while (ms > 0) {
-        long long int step = MIN(ms, 50);
-
-        fake_now += step;
-        ms -= step;
-        run(env);
-    }
+    fake_pass(ms, run, env);
 }
 
 static struct ib_path_record
@@ -124,10 +116,7 @@ answer_at(struct env *env, uint16_t status, const struct ib_path_record *rec,
           const char *where)
 {
     run(env);
-    if (env->t->n_sent != 1) {
-        ovs_fatal(0, "%s: %"PRIuSIZE" requests", where, env->t->n_sent);
-    }
-    fake_answer(env->sa, fake_sent(env->t, 0), status, rec,
+    fake_answer(env->sa, fake_only_sent(env->t, where), status, rec,
                 rec ? sizeof *rec : 0);
     fake_clear(env->t);
 }

@@ -67,13 +67,6 @@ stats_of(const struct ipoib_sa *sa)
     return stats;
 }
 
-static void
-finish(struct ipoib_sa *sa, struct fake_transport *t)
-{
-    ipoib_sa_destroy(sa);
-    t->up.class->destroy(&t->up);
-}
-
 /* A request and its answer, whose high half of the TID somebody overwrote. */
 static void
 test_basic(void)
@@ -106,7 +99,7 @@ test_basic(void)
     fake_answer(sa, &req, 0, NULL, 0);
     CHECK_INT(result.n, 1);
     CHECK_INT(stats_of(sa).n_late, 1);
-    finish(sa, t);
+    fake_sa_stop(sa, t, NULL);
 }
 
 static void
@@ -146,7 +139,7 @@ test_timeouts(void)
     CHECK_INT(stats_of(sa).n_outstanding, 0);
     fake_answer(sa, fake_sent(t, 3), 0, NULL, 0);
     CHECK_INT(stats_of(sa).n_late, 2);
-    finish(sa, t);
+    fake_sa_stop(sa, t, NULL);
 }
 
 static void
@@ -183,7 +176,7 @@ test_window(void)
         CHECK_INT(results[i].n, 1);
     }
     CHECK_INT(stats_of(sa).n_late, 2);
-    finish(sa, t);
+    fake_sa_stop(sa, t, NULL);
 }
 
 static void
@@ -231,7 +224,7 @@ test_lies(void)
     CHECK_INT(result.n, 0);
     fake_answer(sa, fake_sent(t, 0), 0, NULL, 0);
     CHECK_INT(result.n, 1);
-    finish(sa, t);
+    fake_sa_stop(sa, t, NULL);
 }
 
 static void
@@ -279,7 +272,7 @@ test_busy(void)
     CHECK_INT(t->n_sent, 4);
     CHECK_INT(result.error, 0);
     CHECK_INT(result.status, IB_MAD_STATUS_BUSY);
-    finish(sa, t);
+    fake_sa_stop(sa, t, NULL);
 }
 
 static void
@@ -308,7 +301,7 @@ test_cancel(void)
     send_get(sa, &a);
     ipoib_sa_run(sa, fake_now);
     send_get(sa, &b);
-    finish(sa, t);
+    fake_sa_stop(sa, t, NULL);
     CHECK_INT(a.n + b.n, 0);
 }
 
@@ -378,7 +371,7 @@ test_dest(void)
     fake_answer(sa, fake_sent(t2, 1), 0, NULL, 0);
     CHECK_INT(b.n, 1);
     fake_sa_lid = 1;
-    finish(sa, t);
+    fake_sa_stop(sa, t, NULL);
     t2->up.class->destroy(&t2->up);
 }
 
@@ -391,7 +384,7 @@ test_class_port_info(void)
 
     sa = fake_sa_start(&t, IB_CPI_MASK2_SEND_ONLY_FULL_MEMBER);
     ovs_assert(ipoib_sa_send_only_full_member(sa));
-    finish(sa, t);
+    fake_sa_stop(sa, t, NULL);
 
     sa = fake_sa_start(&t, ~IB_CPI_MASK2_SEND_ONLY_FULL_MEMBER & 0x7ffffff);
     ovs_assert(!ipoib_sa_send_only_full_member(sa));
@@ -411,16 +404,7 @@ test_class_port_info(void)
     ovs_assert(ipoib_sa_is_settled(sa));
     ovs_assert(!ipoib_sa_send_only_full_member(sa));
     CHECK_INT(t->n_sent, 3);
-    finish(sa, t);
-}
-
-static int n_reports;
-
-static void
-report(void *aux OVS_UNUSED, const struct ib_notice *notice)
-{
-    CHECK_INT(ntohs(notice->trap_number), IB_TRAP_PORT_IN_SERVICE);
-    n_reports++;
+    fake_sa_stop(sa, t, NULL);
 }
 
 static void
@@ -442,22 +426,26 @@ test_report(void)
     put_32aligned_be64(&mad.tid, htonll(UINT64_C(0x123456789abcdef0)));
     memcpy(mad.data, &notice, sizeof notice);
 
-    ipoib_sa_set_report_cb(sa, report, NULL);
+    /* Not from where the SA is. */
     ipoib_sa_receive(sa, &mad, 77);
-    CHECK_INT(n_reports, 1);
+    CHECK_INT(stats_of(sa).n_reports, 0);
+    CHECK_INT(stats_of(sa).n_bad, 1);
+    CHECK_INT(t->n_sent, 0);
+
+    ipoib_sa_receive(sa, &mad, 1);
     CHECK_INT(stats_of(sa).n_reports, 1);
     CHECK_INT(t->n_sent, 1);
-    CHECK_INT(t->dests[0].lid, 77);
+    CHECK_INT(t->dests[0].lid, 1);
     CHECK_INT(fake_sent(t, 0)->method, 0x86);
     ovs_assert(!memcmp(&fake_sent(t, 0)->tid, &mad.tid, sizeof mad.tid));
     ovs_assert(!memcmp(fake_sent(t, 0)->data, mad.data, sizeof mad.data));
 
     mad.attr_id = htons(IB_ATTR_PATH_RECORD);
-    ipoib_sa_receive(sa, &mad, 77);
-    CHECK_INT(n_reports, 1);
+    ipoib_sa_receive(sa, &mad, 1);
+    CHECK_INT(stats_of(sa).n_reports, 1);
     CHECK_INT(t->n_sent, 1);
-    CHECK_INT(stats_of(sa).n_bad, 1);
-    finish(sa, t);
+    CHECK_INT(stats_of(sa).n_bad, 2);
+    fake_sa_stop(sa, t, NULL);
 }
 
 /* A transport that is full costs no try. */
@@ -503,7 +491,7 @@ test_full(void)
     ipoib_sa_set_transport(sa, NULL);
     CHECK_INT(ipoib_sa_send_once(sa, IB_METHOD_DELETE, 0x38, 1, "x", 1),
               ENETDOWN);
-    finish(sa, t);
+    fake_sa_stop(sa, t, NULL);
 }
 
 /* Callbacks that cancel and send. */
@@ -555,7 +543,7 @@ test_nested(void)
         CHECK_INT(nested.other_result.n, 1);
         CHECK_INT(stats_of(sa).n_outstanding, 0);
     }
-    finish(sa, t);
+    fake_sa_stop(sa, t, NULL);
 }
 
 /* A network that loses, duplicates, delays and so reorders requests and
@@ -613,7 +601,7 @@ test_random(void)
     ovs_assert(stats.n_late && stats.n_busy && stats.n_resent);
     free(flying);
     free(results);
-    finish(sa, t);
+    fake_sa_stop(sa, t, NULL);
 }
 
 /* What people are shown. */
@@ -658,7 +646,7 @@ test_stats(void)
     CHECK_INT(n, 4);
     CHECK_INT(ipoib_sa_latency_limit(0), 100);
     CHECK_INT(ipoib_sa_latency_limit(14), 5000000);
-    finish(sa, t);
+    fake_sa_stop(sa, t, NULL);
 }
 
 static void

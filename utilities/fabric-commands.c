@@ -36,58 +36,22 @@
 
 /* Commands that take words without number. */
 #define MANY 16
-
+
+/* A command that is carried out.  Its function returns NULL, and what is to be
+ * replied stands in 'text' or 'result', or an error, which is freed. */
+struct call {
+    struct fabric *fabric;
+    int argc;
+    const char **argv;          /* Arguments from 'argv[1]' on. */
+    bool json;                  /* A result is wanted as JSON. */
+
+    struct ds text;
+    struct json *result;        /* If 'json'; NULL: there is none. */
+};
+
+static char *wrong_usage(const struct call *);
+
 /* Parsing. */
-
-/* Stores in '*json' whether the caller wants JSON, and takes the word that
- * says so off the '*argc' words of 'argv'.  Returns false, with an error sent,
- * if another format is asked for. */
-static bool
-take_format(struct unixctl_conn *conn, int *argc, const char *argv[],
-            bool *json)
-{
-    const char *last = argv[*argc - 1];
-
-    *json = ipoib_reply_json_wanted(conn, argc, argv);
-    if (!*json && *argc > 1 && !strncmp(last, "--format=", 9)) {
-        char *error;
-
-        if (!strcmp(last + 9, "text")) {
-            --*argc;
-            return true;
-        }
-        error = xasprintf("%s: neither text nor json", last + 9);
-        unixctl_command_reply_error(conn, error);
-        free(error);
-        return false;
-    }
-    return true;
-}
-
-static void
-reply_error_and_free(struct unixctl_conn *conn, char *error)
-{
-    unixctl_command_reply_error(conn, error);
-    free(error);
-}
-
-/* Replies with 'error', which it frees, or with nothing if 'error' is NULL. */
-static void
-reply_result(struct unixctl_conn *conn, char *error)
-{
-    if (error) {
-        reply_error_and_free(conn, error);
-    } else {
-        unixctl_command_reply(conn, NULL);
-    }
-}
-
-static void
-reply_ds_and_free(struct unixctl_conn *conn, struct ds *ds)
-{
-    unixctl_command_reply(conn, ds_cstr(ds));
-    ds_destroy(ds);
-}
 
 /* Parses the P_Keys of 's', separated by commas.  Returns NULL or an error,
  * which the caller must free. */
@@ -136,49 +100,42 @@ fabric_parse_mtu(const char *s, uint8_t *mtu)
     return xasprintf("%s: not an MTU (256, 512, 1024, 2048, 4096)", s);
 }
 
-/* Finds the port that 's' names; sends an error if there is none. */
-static struct fabric_port *
-parse_port(struct unixctl_conn *conn, const struct fabric *fabric,
-           const char *s)
-{
-    char *error;
-    struct fabric_port *port = fabric_port_parse(fabric, s, &error);
-
-    if (!port) {
-        reply_error_and_free(conn, error);
-    }
-    return port;
-}
-
-/* As parse_port(), but stores 0 in '*guid' for "all". */
-static bool
-parse_port_or_all(struct unixctl_conn *conn, const struct fabric *fabric,
-                  const char *s, uint64_t *guid)
+/* Finds the port that 's' names, or stores 0 in '*guid' for "all". */
+static char *
+parse_port_or_all(const struct fabric *fabric, const char *s, uint64_t *guid)
 {
     struct fabric_port *port;
+    char *error = NULL;
 
     *guid = 0;
-    if (!strcmp(s, "all")) {
-        return true;
+    if (strcmp(s, "all")) {
+        port = fabric_port_parse(fabric, s, &error);
+        if (port) {
+            *guid = port->guid;
+        }
     }
-    port = parse_port(conn, fabric, s);
-    if (port) {
-        *guid = port->guid;
-    }
-    return port != NULL;
+    return error;
 }
 
-/* True if the last of the '*argc' words is 'word', which is then taken off. */
+/* True if the last argument is 'word', which is then taken off. */
 static bool
-take_word(int *argc, const char *argv[], const char *word)
+take_word(struct call *call, const char *word)
 {
-    if (*argc > 1 && !strcmp(argv[*argc - 1], word)) {
-        --*argc;
+    if (call->argc > 1 && !strcmp(call->argv[call->argc - 1], word)) {
+        call->argc--;
         return true;
     }
     return false;
 }
-
+
+/* Parses 's', a LID; whether a port can have it is not looked at. */
+static char *
+parse_lid(const char *s, unsigned int *lid)
+{
+    return (str_to_uint(s, 0, lid) && *lid < IB_LID_MULTICAST ? NULL
+            : xasprintf("%s: not a LID (a number up to 0xbfff)", s));
+}
+
 /* Showing. */
 
 static char *
@@ -282,46 +239,35 @@ format_summary(const struct fabric *fabric, const struct summary *s,
     }
 }
 
-static void
-fabric_show(struct unixctl_conn *conn, int argc, const char *argv[],
-            void *fabric_)
+static char *
+fabric_show(struct call *call)
 {
-    struct fabric *fabric = fabric_;
     struct summary summary;
-    bool json;
 
-    if (!take_format(conn, &argc, argv, &json)) {
-        return;
-    }
-    summary_init(fabric, &summary);
-    if (json) {
-        ipoib_reply_json(conn, summary_to_json(fabric, &summary));
+    summary_init(call->fabric, &summary);
+    if (call->json) {
+        call->result = summary_to_json(call->fabric, &summary);
     } else {
-        struct ds ds = DS_EMPTY_INITIALIZER;
-
-        format_summary(fabric, &summary, &ds);
-        reply_ds_and_free(conn, &ds);
+        format_summary(call->fabric, &summary, &call->text);
     }
     summary_uninit(&summary);
+    return NULL;
 }
 
-static void
-fabric_address(struct unixctl_conn *conn, int argc OVS_UNUSED,
-               const char *argv[] OVS_UNUSED, void *fabric_)
+static char *
+fabric_address(struct call *call)
 {
-    struct fabric *fabric = fabric_;
     struct sset addresses = SSET_INITIALIZER(&addresses);
-    struct ds ds = DS_EMPTY_INITIALIZER;
     const char **sorted;
 
-    fabric_transport_format_addresses(fabric->transport, &addresses);
+    fabric_transport_format_addresses(call->fabric->transport, &addresses);
     sorted = sset_sort(&addresses);
     for (size_t i = 0; i < sset_count(&addresses); i++) {
-        ds_put_format(&ds, "%s\n", sorted[i]);
+        ds_put_format(&call->text, "%s\n", sorted[i]);
     }
     free(sorted);
     sset_destroy(&addresses);
-    reply_ds_and_free(conn, &ds);
+    return NULL;
 }
 
 static struct json *
@@ -374,39 +320,25 @@ format_port(const struct fabric_port *port, struct ds *ds)
     ds_put_cstr(ds, "\"\n");
 }
 
-static void
-fabric_ports(struct unixctl_conn *conn, int argc, const char *argv[],
-             void *fabric_)
+static char *
+fabric_ports(struct call *call)
 {
-    struct fabric *fabric = fabric_;
-    struct json *array = json_array_create_empty();
-    struct ds ds = DS_EMPTY_INITIALIZER;
     struct fabric_port **ports;
-    bool json;
     size_t n;
 
-    if (!take_format(conn, &argc, argv, &json)) {
-        json_destroy(array);
-        return;
-    }
-    ports = fabric_ports_sorted(fabric, &n);
+    call->result = call->json ? json_array_create_empty() : NULL;
+    ports = fabric_ports_sorted(call->fabric, &n);
     for (size_t i = 0; i < n; i++) {
         if (!ports[i]->endpoint) {
-            continue;           /* The subnet manager's. */
-        } else if (json) {
-            json_array_add(array, port_to_json(ports[i]));
+            continue;           /* The subnet manager's, and made-up ones. */
+        } else if (call->json) {
+            json_array_add(call->result, port_to_json(ports[i]));
         } else {
-            format_port(ports[i], &ds);
+            format_port(ports[i], &call->text);
         }
     }
     free(ports);
-    if (json) {
-        ipoib_reply_json(conn, array);
-    } else {
-        json_destroy(array);
-        unixctl_command_reply(conn, ds_cstr(&ds));
-    }
-    ds_destroy(&ds);
+    return NULL;
 }
 
 static struct json *
@@ -463,118 +395,99 @@ format_group(const struct fabric_group *group, struct ds *ds)
 /* fabric_groups() where all that is known of groups is in the tables of
  * switches. */
 static void
-show_tables(struct unixctl_conn *conn, const struct fabric *fabric, bool json)
+show_tables(struct call *call)
 {
-    if (json) {
-        ipoib_reply_json(conn, fabric_opensm_groups_to_json(fabric));
+    if (call->json) {
+        call->result = fabric_opensm_groups_to_json(call->fabric);
     } else {
-        struct ds ds = DS_EMPTY_INITIALIZER;
-
-        fabric_opensm_format_groups(fabric, &ds);
-        reply_ds_and_free(conn, &ds);
+        fabric_opensm_format_groups(call->fabric, &call->text);
     }
 }
 
-static void
-fabric_groups(struct unixctl_conn *conn, int argc, const char *argv[],
-              void *fabric_)
+static char *
+fabric_groups(struct call *call)
 {
-    struct fabric *fabric = fabric_;
-    struct json *array = json_array_create_empty();
-    struct ds ds = DS_EMPTY_INITIALIZER;
     struct fabric_group **groups;
-    bool json;
     size_t n;
 
-    if (!take_format(conn, &argc, argv, &json)) {
-        json_destroy(array);
-        return;
+    if (call->fabric->opensm) {
+        show_tables(call);
+        return NULL;
     }
-    if (fabric->opensm) {
-        json_destroy(array);
-        show_tables(conn, fabric, json);
-        return;
-    }
-    groups = fabric_groups_sorted(fabric, &n);
+    call->result = call->json ? json_array_create_empty() : NULL;
+    groups = fabric_groups_sorted(call->fabric, &n);
     for (size_t i = 0; i < n; i++) {
-        if (json) {
-            json_array_add(array, group_to_json(groups[i]));
+        if (call->json) {
+            json_array_add(call->result, group_to_json(groups[i]));
         } else {
-            format_group(groups[i], &ds);
+            format_group(groups[i], &call->text);
         }
     }
     free(groups);
-    if (json) {
-        ipoib_reply_json(conn, array);
-    } else {
-        json_destroy(array);
-        unixctl_command_reply(conn, ds_cstr(&ds));
-    }
-    ds_destroy(&ds);
+    return NULL;
 }
 
-static void
-fabric_counters(struct unixctl_conn *conn, int argc, const char *argv[],
-                void *fabric_)
+static char *
+fabric_counters(struct call *call)
 {
-    struct fabric *fabric = fabric_;
-    const uint64_t *counters = fabric->counters;
-    struct ds ds = DS_EMPTY_INITIALIZER;
-    struct json *j;
-    bool json;
+    const uint64_t *counters = call->fabric->counters;
 
-    if (!take_format(conn, &argc, argv, &json)) {
-        return;
-    }
-    if (argc > 1) {
-        struct fabric_port *port = parse_port(conn, fabric, argv[1]);
+    if (call->argc > 1) {
+        char *error;
+        struct fabric_port *port = fabric_port_parse(call->fabric,
+                                                     call->argv[1], &error);
 
         if (!port) {
-            return;
+            return error;
         }
         counters = port->counters;
     }
-    j = json_object_create();
+    call->result = call->json ? json_object_create() : NULL;
     for (int i = 0; i < FABRIC_N_COUNTERS; i++) {
-        if (json) {
-            json_object_put(j, fabric_counter_name(i),
+        if (call->json) {
+            json_object_put(call->result, fabric_counter_name(i),
                             json_integer_create(counters[i]));
         } else {
-            ds_put_format(&ds, "%-20s %"PRIu64"\n", fabric_counter_name(i),
-                          counters[i]);
+            ds_put_format(&call->text, "%-20s %"PRIu64"\n",
+                          fabric_counter_name(i), counters[i]);
         }
     }
-    if (json) {
-        ipoib_reply_json(conn, j);
-    } else {
-        json_destroy(j);
-        unixctl_command_reply(conn, ds_cstr(&ds));
-    }
-    ds_destroy(&ds);
+    return NULL;
 }
-
+
+static char *
+fabric_switches(struct call *call)
+{
+    if (!call->fabric->topology) {
+        return xstrdup("there are switches only with --sm=opensm:NAME");
+    } else if (call->json) {
+        call->result = fabric_opensm_to_json(call->fabric);
+    } else {
+        fabric_opensm_format(call->fabric, &call->text);
+    }
+    return NULL;
+}
+
 /* Changing ports. */
 
-static void
-fabric_port_state(struct unixctl_conn *conn, int argc OVS_UNUSED,
-                  const char *argv[], void *fabric_)
+static char *
+fabric_port_state(struct call *call)
 {
-    struct fabric *fabric = fabric_;
-    struct fabric_port *port = parse_port(conn, fabric, argv[1]);
+    char *error;
+    struct fabric_port *port = fabric_port_parse(call->fabric, call->argv[1],
+                                                 &error);
 
     if (!port) {
-        return;
+        return error;
     }
     for (uint8_t state = FABRIC_PORT_DOWN; state <= FABRIC_PORT_ACTIVE;
          state++) {
-        if (!strcmp(argv[2], fabric_port_state_to_string(state))) {
-            fabric_port_set_state(fabric, port, state);
-            unixctl_command_reply(conn, NULL);
-            return;
+        if (!strcmp(call->argv[2], fabric_port_state_to_string(state))) {
+            fabric_port_set_state(call->fabric, port, state);
+            return NULL;
         }
     }
-    reply_error_and_free(conn, xasprintf("%s: not down, init, armed or "
-                                         "active", argv[2]));
+    return xasprintf("%s: not down, init, armed or active", call->argv[2]);
 }
 
 /* Changes the LID of 'port' and tells those who must know. */
@@ -595,41 +508,43 @@ change_lid(struct fabric *fabric, struct fabric_port *port, unsigned int lid,
     return NULL;
 }
 
-static void
-fabric_set_lid(struct unixctl_conn *conn, int argc, const char *argv[],
-               void *fabric_)
+static char *
+fabric_set_lid(struct call *call)
 {
-    struct fabric *fabric = fabric_;
-    bool quiet = take_word(&argc, argv, "--quiet");
-    struct fabric_port *port = parse_port(conn, fabric, argv[1]);
+    bool quiet = take_word(call, "--quiet");
+    struct fabric_port *port;
     unsigned int lid;
+    char *error;
 
-    if (!port) {
-        return;
+    if (call->argc != 3) {
+        return wrong_usage(call);
     }
-    if (argc < 3 || !str_to_uint(argv[2], 0, &lid) || lid > UINT16_MAX) {
-        unixctl_command_reply_error(conn, "a LID is a number up to 0xbfff");
-        return;
+    port = fabric_port_parse(call->fabric, call->argv[1], &error);
+    if (port) {
+        error = parse_lid(call->argv[2], &lid);
     }
-    reply_result(conn, change_lid(fabric, port, lid, port->lmc, quiet));
+    return error ? error
+                 : change_lid(call->fabric, port, lid, port->lmc, quiet);
 }
 
-static void
-fabric_set_lmc(struct unixctl_conn *conn, int argc, const char *argv[],
-               void *fabric_)
+static char *
+fabric_set_lmc(struct call *call)
 {
-    struct fabric *fabric = fabric_;
-    bool quiet = take_word(&argc, argv, "--quiet");
-    struct fabric_port *port = parse_port(conn, fabric, argv[1]);
+    bool quiet = take_word(call, "--quiet");
+    struct fabric *fabric = call->fabric;
+    struct fabric_port *port;
     unsigned int lmc, lid;
     char *error;
 
-    if (!port) {
-        return;
+    if (call->argc != 3) {
+        return wrong_usage(call);
     }
-    if (argc < 3 || !str_to_uint(argv[2], 0, &lmc) || lmc > 7) {
-        unixctl_command_reply_error(conn, "an LMC is 0 to 7");
-        return;
+    port = fabric_port_parse(fabric, call->argv[1], &error);
+    if (!port) {
+        return error;
+    }
+    if (!str_to_uint(call->argv[2], 0, &lmc) || lmc > 7) {
+        return xasprintf("%s: not an LMC (0 to 7)", call->argv[2]);
     }
     /* Keep the LID if it is good for that LMC, otherwise take the next that
      * is. */
@@ -639,55 +554,51 @@ fabric_set_lmc(struct unixctl_conn *conn, int argc, const char *argv[],
         free(error);
         error = change_lid(fabric, port, lid, lmc, quiet);
     }
-    reply_result(conn, error);
+    return error;
 }
 
-static void
-fabric_set_grh_required(struct unixctl_conn *conn, int argc OVS_UNUSED,
-                        const char *argv[], void *fabric_)
+static char *
+fabric_set_grh_required(struct call *call)
 {
-    struct fabric *fabric = fabric_;
-    struct fabric_port *port = parse_port(conn, fabric, argv[1]);
-    bool on = !strcmp(argv[2], "on");
+    struct fabric *fabric = call->fabric;
+    bool on = !strcmp(call->argv[2], "on");
+    char *error;
+    struct fabric_port *port = fabric_port_parse(fabric, call->argv[1],
+                                                 &error);
 
     if (!port) {
-        return;
+        return error;
     }
-    if (!on && strcmp(argv[2], "off")) {
-        reply_error_and_free(conn, xasprintf("%s: neither on nor off",
-                                             argv[2]));
-        return;
+    if (!on && strcmp(call->argv[2], "off")) {
+        return xasprintf("%s: neither on nor off", call->argv[2]);
     }
     if (!on && !fabric->topology
         && (port->lid_next
             || fabric_port_by_lid(fabric, port->lid) != port)) {
-        unixctl_command_reply_error(conn, "the port shares its LID: give it "
-                                    "one of its own first");
-        return;
+        return xstrdup("the port shares its LID: give it one of its own "
+                       "first");
     }
     port->grh_required = on;
     fabric_port_tell(fabric, port);
-    unixctl_command_reply(conn, NULL);
+    return NULL;
 }
 
-static void
-fabric_set_pkeys(struct unixctl_conn *conn, int argc OVS_UNUSED,
-                 const char *argv[], void *fabric_)
+static char *
+fabric_set_pkeys(struct call *call)
 {
-    struct fabric *fabric = fabric_;
+    struct fabric *fabric = call->fabric;
     uint16_t pkeys[IB_SOFT_MAX_PKEYS];
     struct fabric_port *port;
     uint64_t guid;
     char *error;
     size_t n;
 
-    if (!parse_port_or_all(conn, fabric, argv[1], &guid)) {
-        return;
+    error = parse_port_or_all(fabric, call->argv[1], &guid);
+    if (!error) {
+        error = fabric_parse_pkeys(call->argv[2], pkeys, &n);
     }
-    error = fabric_parse_pkeys(argv[2], pkeys, &n);
     if (error) {
-        reply_error_and_free(conn, error);
-        return;
+        return error;
     }
     for (size_t i = 0; i < n; i++) {
         fabric_make_broadcast_group(fabric, pkeys[i]);
@@ -701,26 +612,24 @@ fabric_set_pkeys(struct unixctl_conn *conn, int argc OVS_UNUSED,
         memcpy(fabric->cfg.pkeys, pkeys, n * sizeof *pkeys);
         fabric->cfg.n_pkeys = n;
     }
-    unixctl_command_reply(conn, NULL);
+    return NULL;
 }
 
-static void
-fabric_set_mtu(struct unixctl_conn *conn, int argc OVS_UNUSED,
-               const char *argv[], void *fabric_)
+static char *
+fabric_set_mtu(struct call *call)
 {
-    struct fabric *fabric = fabric_;
+    struct fabric *fabric = call->fabric;
     struct fabric_port *port;
     uint64_t guid;
     uint8_t mtu;
     char *error;
 
-    if (!parse_port_or_all(conn, fabric, argv[1], &guid)) {
-        return;
+    error = parse_port_or_all(fabric, call->argv[1], &guid);
+    if (!error) {
+        error = fabric_parse_mtu(call->argv[2], &mtu);
     }
-    error = fabric_parse_mtu(argv[2], &mtu);
     if (error) {
-        reply_error_and_free(conn, error);
-        return;
+        return error;
     }
     HMAP_FOR_EACH (port, guid_node, &fabric->ports) {
         if (guid ? port->guid == guid : port != fabric->sm) {
@@ -730,28 +639,27 @@ fabric_set_mtu(struct unixctl_conn *conn, int argc OVS_UNUSED,
     if (!guid) {
         fabric->cfg.mtu = mtu;
     }
-    unixctl_command_reply(conn, NULL);
+    return NULL;
 }
 
-static void
-fabric_reregister(struct unixctl_conn *conn, int argc, const char *argv[],
-                  void *fabric_)
+static char *
+fabric_reregister(struct call *call)
 {
-    struct fabric *fabric = fabric_;
-
-    if (argc < 2) {
-        fabric_reregister_all(fabric);
+    if (call->argc < 2) {
+        fabric_reregister_all(call->fabric);
     } else {
-        struct fabric_port *port = parse_port(conn, fabric, argv[1]);
+        char *error;
+        struct fabric_port *port = fabric_port_parse(call->fabric,
+                                                     call->argv[1], &error);
 
         if (!port) {
-            return;
+            return error;
         }
-        fabric_port_reregister(fabric, port);
+        fabric_port_reregister(call->fabric, port);
     }
-    unixctl_command_reply(conn, NULL);
+    return NULL;
 }
-
+
 /* Groups. */
 
 /* Does to 'group' what 'word' says: "qkey=Q_KEY" or "mlid=MLID". */
@@ -774,279 +682,325 @@ change_group(struct fabric *fabric, struct fabric_group *group,
     return xasprintf("%s: neither qkey=Q_KEY nor mlid=MLID", word);
 }
 
-static void
-fabric_set_group(struct unixctl_conn *conn, int argc, const char *argv[],
-                 void *fabric_)
+static char *
+fabric_set_group(struct call *call)
 {
-    struct fabric *fabric = fabric_;
     struct fabric_group *group;
     struct in6_addr mgid;
     struct ib_gid gid;
     char *error = NULL;
 
-    if (inet_pton(AF_INET6, argv[1], &mgid) != 1) {
-        reply_error_and_free(conn, xasprintf("%s: not an MGID", argv[1]));
-        return;
+    if (inet_pton(AF_INET6, call->argv[1], &mgid) != 1) {
+        return xasprintf("%s: not an MGID", call->argv[1]);
     }
     memcpy(&gid, &mgid, sizeof gid);
-    group = fabric_group_by_mgid(fabric, &gid);
+    group = fabric_group_by_mgid(call->fabric, &gid);
     if (!group) {
-        reply_error_and_free(conn, xasprintf("%s: there is no such group",
-                                             argv[1]));
-        return;
+        return xasprintf("%s: there is no such group", call->argv[1]);
     }
-    for (int i = 2; i < argc && !error; i++) {
-        error = change_group(fabric, group, argv[i]);
+    for (int i = 2; i < call->argc && !error; i++) {
+        error = change_group(call->fabric, group, call->argv[i]);
     }
     if (!error) {
-        fabric_reregister_all(fabric);
+        fabric_reregister_all(call->fabric);
     }
-    reply_result(conn, error);
+    return error;
 }
 
 /* The subnet manager. */
 
-static void
-fabric_set_sm_lid(struct unixctl_conn *conn, int argc OVS_UNUSED,
-                  const char *argv[], void *fabric_)
+static char *
+fabric_set_sm_lid(struct call *call)
 {
-    struct fabric *fabric = fabric_;
+    struct fabric *fabric = call->fabric;
     unsigned int lid;
+    char *error = parse_lid(call->argv[1], &lid);
 
-    if (!str_to_uint(argv[1], 0, &lid) || lid > UINT16_MAX) {
-        unixctl_command_reply_error(conn, "a LID is a number up to 0xbfff");
-        return;
-    }
-    reply_result(conn, change_lid(fabric, fabric->sm, lid, 0, false));
+    return error ? error : change_lid(fabric, fabric->sm, lid, 0, false);
 }
 
-static void
-fabric_set_prefix(struct unixctl_conn *conn, int argc OVS_UNUSED,
-                  const char *argv[], void *fabric_)
+static char *
+fabric_set_prefix(struct call *call)
 {
-    struct fabric *fabric = fabric_;
     unsigned long long int prefix;
 
-    if (!str_to_ullong(argv[1], 16, &prefix)) {
-        unixctl_command_reply_error(conn, "a GID prefix has up to 16 hex "
-                                    "digits");
-        return;
+    if (!str_to_ullong(call->argv[1], 16, &prefix)) {
+        return xasprintf("%s: not a GID prefix (up to 16 hex digits)",
+                         call->argv[1]);
     }
-    fabric->cfg.prefix = prefix;
-    fabric_reregister_all(fabric);
-    unixctl_command_reply(conn, NULL);
+    call->fabric->cfg.prefix = prefix;
+    fabric_reregister_all(call->fabric);
+    return NULL;
 }
 
-static void
-fabric_sm_restart(struct unixctl_conn *conn, int argc, const char *argv[],
-                  void *fabric_)
+static char *
+fabric_sm_restart(struct call *call)
 {
     double seconds = 0;
 
-    if (argc > 1) {
+    if (call->argc > 1) {
+        const char *s = call->argv[call->argc - 1];
         char *tail;
 
-        if (strcmp(argv[1], "--down") || argc < 3) {
-            unixctl_command_reply_error(conn, "only --down SECONDS is known");
-            return;
+        if (call->argc != 3 || strcmp(call->argv[1], "--down")) {
+            return wrong_usage(call);
         }
-        seconds = strtod(argv[2], &tail);
-        if (tail == argv[2] || *tail || !(seconds >= 0 && seconds <= 86400)) {
-            reply_error_and_free(conn, xasprintf("%s: not 0 to 86400 seconds",
-                                                 argv[2]));
-            return;
+        seconds = strtod(s, &tail);
+        if (tail == s || *tail || !(seconds >= 0 && seconds <= 86400)) {
+            return xasprintf("%s: not 0 to 86400 seconds", s);
         }
     }
-    fabric_sa_restart(fabric_, seconds * 1000);
-    unixctl_command_reply(conn, NULL);
+    fabric_sa_restart(call->fabric, seconds * 1000);
+    return NULL;
 }
 
-static void
-fabric_switches(struct unixctl_conn *conn, int argc, const char *argv[],
-                void *fabric_)
+static char *
+fabric_add_ports(struct call *call)
 {
-    struct fabric *fabric = fabric_;
-    bool json;
-
-    if (!take_format(conn, &argc, argv, &json)) {
-        return;
-    }
-    if (!fabric->topology) {
-        unixctl_command_reply_error(conn, "there are switches only with "
-                                    "--sm=opensm:NAME");
-    } else if (json) {
-        ipoib_reply_json(conn, fabric_opensm_to_json(fabric));
-    } else {
-        struct ds ds = DS_EMPTY_INITIALIZER;
-
-        fabric_opensm_format(fabric, &ds);
-        reply_ds_and_free(conn, &ds);
-    }
-}
-
-static void
-fabric_add_ports(struct unixctl_conn *conn, int argc OVS_UNUSED,
-                 const char *argv[], void *fabric_)
-{
-    struct fabric *fabric = fabric_;
+    struct fabric *fabric = call->fabric;
     uint64_t first = fabric->next_made_up;
     unsigned int n;
     char *error;
 
-    if (!str_to_uint(argv[1], 10, &n) || !n || n >= FABRIC_N_LIDS) {
-        reply_error_and_free(conn, xasprintf("%s: not 1 to %d ports", argv[1],
-                                             FABRIC_N_LIDS - 1));
-        return;
+    if (!str_to_uint(call->argv[1], 10, &n) || !n || n >= FABRIC_N_LIDS) {
+        return xasprintf("%s: not 1 to %d ports", call->argv[1],
+                         FABRIC_N_LIDS - 1);
     }
     error = fabric_ports_make_up(fabric, n);
-    if (error) {
-        reply_error_and_free(conn, error);
-    } else {
-        char *s = xasprintf("%016"PRIx64"-%016"PRIx64, first,
-                            fabric->next_made_up - 1);
-
-        unixctl_command_reply(conn, s);
-        free(s);
+    if (!error) {
+        ds_put_format(&call->text, "%016"PRIx64"-%016"PRIx64, first,
+                      fabric->next_made_up - 1);
     }
+    return error;
 }
 
-
+
 /* Faults and captures. */
 
-static void
-reply_id(struct unixctl_conn *conn, char *error, unsigned int id)
+static char *
+list_faults(struct call *call)
 {
-    if (error) {
-        reply_error_and_free(conn, error);
+    if (call->json) {
+        call->result = fabric_fault_to_json(call->fabric);
     } else {
-        char *s = xasprintf("%u", id);
-
-        unixctl_command_reply(conn, s);
-        free(s);
+        fabric_fault_format(call->fabric, &call->text);
     }
+    return NULL;
 }
 
-static void
-fabric_fault(struct unixctl_conn *conn, int argc, const char *argv[],
-             void *fabric_)
+/* "add PORT|all TYPE ...": with 'sa', a fault of the SA's. */
+static char *
+add_fault(struct call *call, bool sa)
 {
-    struct fabric *fabric = fabric_;
-    bool json, sa = !strcmp(argv[0], "fabric/sa-fault");
-    unsigned int id = 0;
+    const char *const *words = call->argv + 3;
+    size_t n = call->argc - 3;
+    unsigned int id;
     uint64_t guid;
+    char *error;
 
-    if (!take_format(conn, &argc, argv, &json)) {
-        return;
+    error = parse_port_or_all(call->fabric, call->argv[2], &guid);
+    if (error) {
+        return error;
     }
-    if (!strcmp(argv[1], "list") && argc == 2) {
-        if (json) {
-            ipoib_reply_json(conn, fabric_fault_to_json(fabric));
-        } else {
-            struct ds ds = DS_EMPTY_INITIALIZER;
-
-            fabric_fault_format(fabric, &ds);
-            reply_ds_and_free(conn, &ds);
-        }
-    } else if (!strcmp(argv[1], "clear") && argc == 2) {
-        fabric_fault_clear(fabric);
-        unixctl_command_reply(conn, NULL);
-    } else if (!strcmp(argv[1], "remove") && argc == 3) {
-        reply_result(conn, (str_to_uint(argv[2], 10, &id)
-                            && fabric_fault_remove(fabric, id)
-                            ? NULL
-                            : xasprintf("%s: no such fault", argv[2])));
-    } else if (!strcmp(argv[1], "add") && argc >= (sa ? 4 : 5)) {
-        if (!parse_port_or_all(conn, fabric, argv[2], &guid)) {
-            return;
-        }
-        char *error = (sa
-                       ? fabric_sa_fault_add(fabric, guid, argv[3], argv + 4,
-                                             argc - 4, &id)
-                       : fabric_fault_add(fabric, guid, argv[3], argv[4],
-                                          argv + 5, argc - 5, &id));
-        reply_id(conn, error, id);
-    } else {
-        unixctl_command_reply_error(conn, sa
-                                    ? "usage: add PORT|all TYPE [WORD]..."
-                                    : "usage: add PORT|all TYPE VALUE "
-                                      "[WORD]... | list | remove ID | clear");
+    error = (sa
+             ? fabric_sa_fault_add(call->fabric, guid, words[0], words + 1,
+                                   n - 1, &id)
+             : fabric_fault_add(call->fabric, guid, words[0], words[1],
+                                words + 2, n - 2, &id));
+    if (!error) {
+        ds_put_format(&call->text, "%u", id);
     }
+    return error;
 }
 
-static void
-fabric_pcap(struct unixctl_conn *conn, int argc OVS_UNUSED,
-            const char *argv[], void *fabric_)
+static char *
+remove_fault(struct call *call)
 {
-    struct fabric *fabric = fabric_;
+    unsigned int id;
+
+    return (str_to_uint(call->argv[2], 10, &id)
+            && fabric_fault_remove(call->fabric, id)
+            ? NULL : xasprintf("%s: no such fault", call->argv[2]));
+}
+
+static char *
+fault(struct call *call, bool sa)
+{
+    const char *what = call->argv[1];
+
+    if (call->argc == 2 && !strcmp(what, "list")) {
+        return list_faults(call);
+    } else if (call->argc == 2 && !strcmp(what, "clear")) {
+        fabric_fault_clear(call->fabric);
+        return NULL;
+    } else if (call->argc == 3 && !strcmp(what, "remove")) {
+        return remove_fault(call);
+    } else if (call->argc >= (sa ? 4 : 5) && !strcmp(what, "add")) {
+        return add_fault(call, sa);
+    }
+    return wrong_usage(call);
+}
+
+static char *
+fabric_fault(struct call *call)
+{
+    return fault(call, false);
+}
+
+static char *
+fabric_sa_fault(struct call *call)
+{
+    return fault(call, true);
+}
+
+static char *
+fabric_pcap(struct call *call)
+{
     struct fabric_pcap *pcap = NULL;
 
-    if (strcmp(argv[1], "off")) {
-        int error = fabric_pcap_open(argv[1], &pcap);
+    if (strcmp(call->argv[1], "off")) {
+        int error = fabric_pcap_open(call->argv[1], &pcap);
 
         if (error) {
-            reply_error_and_free(conn, xasprintf("%s: %s", argv[1],
-                                                 ovs_strerror(error)));
-            return;
+            return xasprintf("%s: %s", call->argv[1], ovs_strerror(error));
         }
     }
-    fabric_pcap_close(fabric->pcap);
-    fabric->pcap = pcap;
-    unixctl_command_reply(conn, NULL);
+    fabric_pcap_close(call->fabric->pcap);
+    call->fabric->pcap = pcap;
+    return NULL;
 }
 
-/* In place of commands that tell the built-in subnet manager what to do. */
-static void
-refuse(struct unixctl_conn *conn, int argc OVS_UNUSED, const char *argv[],
-       void *fabric OVS_UNUSED)
+/* The commands. */
+
+enum {
+    SHOWS = 1 << 0,             /* Takes --format as well. */
+    BUILTIN = 1 << 1,           /* Of the built-in subnet manager only. */
+};
+
+static const struct command {
+    const char *name, *usage;
+    int min, max;               /* Arguments, without --format. */
+    char *(*run)(struct call *);
+    int flags;
+} commands[] = {
+    { "fabric/show", "[--format=json]", 0, 0, fabric_show, SHOWS },
+    { "fabric/address", "", 0, 0, fabric_address, 0 },
+    { "fabric/ports", "[--format=json]", 0, 0, fabric_ports, SHOWS },
+    { "fabric/switches", "[--format=json]", 0, 0, fabric_switches, SHOWS },
+    { "fabric/groups", "[--format=json]", 0, 0, fabric_groups, SHOWS },
+    { "fabric/counters", "[PORT] [--format=json]", 0, 1, fabric_counters,
+      SHOWS },
+    { "fabric/port-state", "PORT down|init|armed|active", 2, 2,
+      fabric_port_state, 0 },
+    { "fabric/set-lid", "PORT LID [--quiet]", 2, 3, fabric_set_lid, BUILTIN },
+    { "fabric/set-lmc", "PORT LMC [--quiet]", 2, 3, fabric_set_lmc, BUILTIN },
+    { "fabric/set-grh-required", "PORT on|off", 2, 2,
+      fabric_set_grh_required, 0 },
+    { "fabric/set-pkeys", "PORT|all PKEY[,PKEY]...", 2, 2, fabric_set_pkeys,
+      BUILTIN },
+    { "fabric/set-mtu", "PORT|all MTU", 2, 2, fabric_set_mtu, BUILTIN },
+    { "fabric/reregister", "[PORT]", 0, 1, fabric_reregister, 0 },
+    { "fabric/set-sm-lid", "LID", 1, 1, fabric_set_sm_lid, BUILTIN },
+    { "fabric/set-prefix", "PREFIX", 1, 1, fabric_set_prefix, BUILTIN },
+    { "fabric/sm-restart", "[--down SECONDS]", 0, 2, fabric_sm_restart,
+      BUILTIN },
+    { "fabric/add-ports", "N", 1, 1, fabric_add_ports, BUILTIN },
+    { "fabric/set-group", "MGID qkey=Q_KEY|mlid=MLID...", 2, 3,
+      fabric_set_group, BUILTIN },
+    { "fabric/fault", "add PORT|all TYPE VALUE [WORD]... | list | "
+      "remove ID | clear", 1, MANY, fabric_fault, SHOWS },
+    { "fabric/sa-fault", "add PORT|all TYPE [WORD]... | list | "
+      "remove ID | clear", 1, MANY, fabric_sa_fault, SHOWS },
+    { "fabric/pcap", "FILE|off", 1, 1, fabric_pcap, 0 },
+};
+
+static const struct command *
+find_command(const char *name)
 {
-    reply_error_and_free(conn, xasprintf("%s: OpenSM is the subnet manager",
-                                         argv[0]));
+    const struct command *command = commands;
+
+    while (strcmp(command->name, name)) {
+        command++;
+    }
+    return command;
+}
+
+/* The error for arguments that are too few, too many or in no order. */
+static char *
+wrong_usage(const struct call *call)
+{
+    const struct command *command = find_command(call->argv[0]);
+
+    return xasprintf("usage: %s %s", command->name, command->usage);
+}
+
+/* Takes the argument that names a format off 'call'. */
+static char *
+take_format(struct unixctl_conn *conn, struct call *call)
+{
+    const char *last = call->argv[call->argc - 1];
+
+    call->json = ipoib_reply_json_wanted(conn, &call->argc, call->argv);
+    if (call->json || strncmp(last, "--format=", 9)) {
+        return NULL;
+    }
+    if (strcmp(last + 9, "text")) {
+        return xasprintf("%s: neither text nor json", last + 9);
+    }
+    call->argc--;
+    return NULL;
+}
+
+static char *
+run_call(struct unixctl_conn *conn, const struct command *command,
+         struct call *call)
+{
+    if (call->fabric->opensm && command->flags & BUILTIN) {
+        return xasprintf("%s: OpenSM is the subnet manager", command->name);
+    }
+    if (command->flags & SHOWS) {
+        char *error = take_format(conn, call);
+
+        if (error) {
+            return error;
+        }
+    }
+    return (call->argc - 1 < command->min || call->argc - 1 > command->max
+            ? wrong_usage(call) : command->run(call));
+}
+
+static void
+command_cb(struct unixctl_conn *conn, int argc, const char *argv[],
+           void *fabric)
+{
+    struct call call = {
+        .fabric = fabric,
+        .argc = argc,
+        .argv = argv,
+        .text = DS_EMPTY_INITIALIZER,
+    };
+    char *error = run_call(conn, find_command(argv[0]), &call);
+
+    if (error) {
+        unixctl_command_reply_error(conn, error);
+        free(error);
+    } else if (call.result) {
+        ipoib_reply_json(conn, call.result);
+    } else {
+        unixctl_command_reply(conn, ds_cstr(&call.text));
+    }
+    ds_destroy(&call.text);
 }
 
 void
 fabric_commands_init(struct fabric *fabric)
 {
-    static const struct {
-        const char *name, *usage;
-        int min, max;
-        unixctl_cb_func *cb;
-        bool builtin;           /* Of the built-in subnet manager. */
-    } commands[] = {
-        { "fabric/show", "[--format=json]", 0, 1, fabric_show, false },
-        { "fabric/address", "", 0, 0, fabric_address, false },
-        { "fabric/ports", "[--format=json]", 0, 1, fabric_ports, false },
-        { "fabric/switches", "[--format=json]", 0, 1, fabric_switches, false },
-        { "fabric/groups", "[--format=json]", 0, 1, fabric_groups, false },
-        { "fabric/counters", "[PORT] [--format=json]", 0, 2,
-          fabric_counters, false },
-        { "fabric/port-state", "PORT down|init|armed|active", 2, 2,
-          fabric_port_state, false },
-        { "fabric/set-lid", "PORT LID [--quiet]", 2, 3, fabric_set_lid, true },
-        { "fabric/set-lmc", "PORT LMC [--quiet]", 2, 3, fabric_set_lmc, true },
-        { "fabric/set-grh-required", "PORT on|off", 2, 2,
-          fabric_set_grh_required, false },
-        { "fabric/set-pkeys", "PORT|all PKEY[,PKEY]...", 2, 2,
-          fabric_set_pkeys, true },
-        { "fabric/set-mtu", "PORT|all MTU", 2, 2, fabric_set_mtu, true },
-        { "fabric/reregister", "[PORT]", 0, 1, fabric_reregister, false },
-        { "fabric/set-sm-lid", "LID", 1, 1, fabric_set_sm_lid, true },
-        { "fabric/set-prefix", "PREFIX", 1, 1, fabric_set_prefix, true },
-        { "fabric/sm-restart", "[--down SECONDS]", 0, 2, fabric_sm_restart,
-          true },
-        { "fabric/add-ports", "N", 1, 1, fabric_add_ports, true },
-        { "fabric/set-group", "MGID qkey=Q_KEY|mlid=MLID...", 2, 3,
-          fabric_set_group, true },
-        { "fabric/fault", "add PORT|all TYPE VALUE [WORD]... | list | "
-          "remove ID | clear", 1, MANY, fabric_fault, false },
-        { "fabric/sa-fault", "add PORT|all TYPE [WORD]... | list | "
-          "remove ID | clear", 1, MANY, fabric_fault, false },
-        { "fabric/pcap", "FILE|off", 1, 1, fabric_pcap, false },
-    };
-
     for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
-        unixctl_command_register(commands[i].name, commands[i].usage,
-                                 commands[i].min, commands[i].max,
-                                 fabric->opensm && commands[i].builtin
-                                 ? refuse : commands[i].cb, fabric);
+        const struct command *c = &commands[i];
+
+        unixctl_command_register(c->name, c->usage, c->min,
+                                 c->max + (c->flags & SHOWS
+                                           ? IPOIB_JSON_ARG : 0),
+                                 command_cb, fabric);
     }
 }

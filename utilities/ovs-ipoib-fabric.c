@@ -328,6 +328,13 @@ static const struct {
 };
 
 static void
+set_string(char **p, const char *s)
+{
+    free(*p);
+    *p = xstrdup(s);
+}
+
+static void
 parse_rate(const char *option, const char *s, struct fabric_config *cfg,
            bool links)
 {
@@ -349,7 +356,7 @@ parse_rate(const char *option, const char *s, struct fabric_config *cfg,
             return;
         }
     }
-    ovs_fatal(0, "%s=%s: not 2.5, 10, 20, 40, 56, 100, 200 or 400 (Gb/s)",
+    ovs_fatal(0, "--%s=%s: not 2.5, 10, 20, 40, 56, 100, 200 or 400 (Gb/s)",
               option, s);
 }
 
@@ -359,16 +366,27 @@ parse_number(const char *option, const char *s, unsigned int max)
     unsigned int x;
 
     if (!str_to_uint(s, 0, &x) || x > max) {
-        ovs_fatal(0, "%s=%s: not a number from 0 to %u", option, s, max);
+        ovs_fatal(0, "--%s=%s: not a number from 0 to %u", option, s, max);
     }
     return x;
+}
+
+static int
+parse_switches(const char *s)
+{
+    int n = parse_number("switches", s, FABRIC_SWITCHES_MAX);
+
+    if (!n) {
+        ovs_fatal(0, "--switches=%s: at least one is needed", s);
+    }
+    return n;
 }
 
 static void
 check(const char *option, char *error)
 {
     if (error) {
-        ovs_fatal(0, "%s: %s", option, error);
+        ovs_fatal(0, "--%s: %s", option, error);
     }
 }
 
@@ -459,34 +477,105 @@ is_builtin_only(int c)
             || c == OPT_LMC || c == OPT_QKEY || c == OPT_PREFIX);
 }
 
+static const struct option long_options[] = {
+    {"unix",       required_argument, NULL, OPT_UNIX},
+    {"udp",        required_argument, NULL, OPT_UDP},
+    {"pcap",       required_argument, NULL, OPT_PCAP},
+    {"unixctl",    required_argument, NULL, OPT_UNIXCTL},
+    {"pkeys",      required_argument, NULL, OPT_PKEYS},
+    {"mtu",        required_argument, NULL, OPT_MTU},
+    {"rate",       required_argument, NULL, OPT_RATE},
+    {"group-rate", required_argument, NULL, OPT_GROUP_RATE},
+    {"sl",         required_argument, NULL, OPT_SL},
+    {"lmc",        required_argument, NULL, OPT_LMC},
+    {"qkey",       required_argument, NULL, OPT_QKEY},
+    {"prefix",     required_argument, NULL, OPT_PREFIX},
+    {"sa-rate",    required_argument, NULL, OPT_SA_RATE},
+    {"sm",         required_argument, NULL, OPT_SM},
+    {"switches",   required_argument, NULL, OPT_SWITCHES},
+    {"help",       no_argument, NULL, 'h'},
+    {"version",    no_argument, NULL, 'V'},
+    DAEMON_LONG_OPTIONS,
+    VLOG_LONG_OPTIONS,
+    {NULL, 0, NULL, 0},
+};
+
+/* Does what 'option', which says how the fabric is, asks for with the value
+ * 's'.  Returns false if it is another one. */
+static bool
+apply_fabric_option(const struct option *option, const char *s,
+                    struct fabric *fabric)
+{
+    struct fabric_config *cfg = &fabric->cfg;
+    const char *name = option->name;
+
+    switch (option->val) {
+    case OPT_PKEYS:
+        check(name, fabric_parse_pkeys(s, cfg->pkeys, &cfg->n_pkeys));
+        return true;
+    case OPT_MTU:
+        check(name, fabric_parse_mtu(s, &cfg->mtu));
+        return true;
+    case OPT_RATE:
+        parse_rate(name, s, cfg, true);
+        return true;
+    case OPT_GROUP_RATE:
+        parse_rate(name, s, cfg, false);
+        return true;
+    case OPT_SL:
+        cfg->sl = parse_number(name, s, 15);
+        return true;
+    case OPT_LMC:
+        cfg->lmc = parse_number(name, s, 7);
+        return true;
+    case OPT_QKEY:
+        cfg->qkey = parse_number(name, s, UINT32_MAX);
+        return true;
+    case OPT_PREFIX:
+        parse_prefix(s, cfg);
+        return true;
+    case OPT_SA_RATE:
+        fabric->sa_rate = parse_number(name, s, 1000000);
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* The same for 'option' that goes into 'options'. */
+static bool
+apply_option(const struct option *option, const char *s,
+             struct options *options)
+{
+    switch (option->val) {
+    case OPT_UNIX:
+        set_string(&options->unix_path, s);
+        return true;
+    case OPT_UDP:
+        set_string(&options->udp_address, s);
+        return true;
+    case OPT_PCAP:
+        set_string(&options->pcap_name, s);
+        return true;
+    case OPT_UNIXCTL:
+        set_string(&options->unixctl_path, s);
+        return true;
+    case OPT_SM:
+        parse_sm(s, options);
+        return true;
+    case OPT_SWITCHES:
+        options->n_switches = parse_switches(s);
+        return true;
+    default:
+        return false;
+    }
+}
+
 static void
 parse_options(int argc, char *argv[], struct fabric *fabric,
               struct options *options)
 {
-    static const struct option long_options[] = {
-        {"unix",       required_argument, NULL, OPT_UNIX},
-        {"udp",        required_argument, NULL, OPT_UDP},
-        {"pcap",       required_argument, NULL, OPT_PCAP},
-        {"unixctl",    required_argument, NULL, OPT_UNIXCTL},
-        {"pkeys",      required_argument, NULL, OPT_PKEYS},
-        {"mtu",        required_argument, NULL, OPT_MTU},
-        {"rate",       required_argument, NULL, OPT_RATE},
-        {"group-rate", required_argument, NULL, OPT_GROUP_RATE},
-        {"sl",         required_argument, NULL, OPT_SL},
-        {"lmc",        required_argument, NULL, OPT_LMC},
-        {"qkey",       required_argument, NULL, OPT_QKEY},
-        {"prefix",     required_argument, NULL, OPT_PREFIX},
-        {"sa-rate",    required_argument, NULL, OPT_SA_RATE},
-        {"sm",         required_argument, NULL, OPT_SM},
-        {"switches",   required_argument, NULL, OPT_SWITCHES},
-        {"help",       no_argument, NULL, 'h'},
-        {"version",    no_argument, NULL, 'V'},
-        DAEMON_LONG_OPTIONS,
-        VLOG_LONG_OPTIONS,
-        {NULL, 0, NULL, 0},
-    };
     char *short_options = ovs_cmdl_long_options_to_short_options(long_options);
-    struct fabric_config *cfg = &fabric->cfg;
 
     for (;;) {
         int index = 0;
@@ -498,61 +587,13 @@ parse_options(int argc, char *argv[], struct fabric *fabric,
         if (is_builtin_only(c)) {
             options->builtin_only = long_options[index].name;
         }
+        if (c == long_options[index].val
+            && (apply_option(&long_options[index], optarg, options)
+                || apply_fabric_option(&long_options[index], optarg,
+                                       fabric))) {
+            continue;
+        }
         switch (c) {
-        case OPT_UNIX:
-            free(options->unix_path);
-            options->unix_path = xstrdup(optarg);
-            break;
-        case OPT_UDP:
-            free(options->udp_address);
-            options->udp_address = xstrdup(optarg);
-            break;
-        case OPT_PCAP:
-            free(options->pcap_name);
-            options->pcap_name = xstrdup(optarg);
-            break;
-        case OPT_UNIXCTL:
-            free(options->unixctl_path);
-            options->unixctl_path = xstrdup(optarg);
-            break;
-        case OPT_PKEYS:
-            check("--pkeys", fabric_parse_pkeys(optarg, cfg->pkeys,
-                                                &cfg->n_pkeys));
-            break;
-        case OPT_MTU:
-            check("--mtu", fabric_parse_mtu(optarg, &cfg->mtu));
-            break;
-        case OPT_RATE:
-            parse_rate("--rate", optarg, cfg, true);
-            break;
-        case OPT_GROUP_RATE:
-            parse_rate("--group-rate", optarg, cfg, false);
-            break;
-        case OPT_SL:
-            cfg->sl = parse_number("--sl", optarg, 15);
-            break;
-        case OPT_LMC:
-            cfg->lmc = parse_number("--lmc", optarg, 7);
-            break;
-        case OPT_QKEY:
-            cfg->qkey = parse_number("--qkey", optarg, UINT32_MAX);
-            break;
-        case OPT_PREFIX:
-            parse_prefix(optarg, cfg);
-            break;
-        case OPT_SA_RATE:
-            fabric->sa_rate = parse_number("--sa-rate", optarg, 1000000);
-            break;
-        case OPT_SM:
-            parse_sm(optarg, options);
-            break;
-        case OPT_SWITCHES:
-            options->n_switches = parse_number("--switches", optarg,
-                                               FABRIC_SWITCHES_MAX);
-            if (!options->n_switches) {
-                ovs_fatal(0, "--switches=%s: at least one is needed", optarg);
-            }
-            break;
         case 'h':
             usage();
         case 'V':

@@ -274,6 +274,18 @@ parse_number(const char *option, const char *s, unsigned int min,
     return value;
 }
 
+/* Parses a P_Key. */
+static uint16_t
+parse_pkey(const char *option, const char *s)
+{
+    uint16_t pkey = parse_number(option, s, 1, 0xffff);
+
+    if (!(pkey & IB_PKEY_MASK)) {
+        ovs_fatal(0, "--%s=%s: 0 and 0x8000 are no partitions", option, s);
+    }
+    return pkey;
+}
+
 static void
 parse_gateway(struct options *o, const char *s)
 {
@@ -331,101 +343,129 @@ check_options(struct options *o)
     set_soft_guid(o);
 }
 
-static void
-parse_options(int argc, char *argv[], struct options *o)
-{
-    enum {
-        OPT_DEVICE = UCHAR_MAX + 1,
-        OPT_PORT,
-        OPT_PKEY,
-        OPT_TUN,
-        OPT_ADDRESS,
-        OPT_GATEWAY,
-        OPT_MTU,
-        OPT_GUID,
-        OPT_STATIONS,
-        OPT_LEARN,
-        OPT_UNIXCTL,
-        VLOG_OPTION_ENUMS,
-        DAEMON_OPTION_ENUMS,
-    };
-    static const struct option long_options[] = {
-        {"device", required_argument, NULL, OPT_DEVICE},
-        {"port", required_argument, NULL, OPT_PORT},
-        {"pkey", required_argument, NULL, OPT_PKEY},
-        {"tun", required_argument, NULL, OPT_TUN},
-        {"address", required_argument, NULL, OPT_ADDRESS},
-        {"gateway", required_argument, NULL, OPT_GATEWAY},
-        {"mtu", required_argument, NULL, OPT_MTU},
-        {"guid", required_argument, NULL, OPT_GUID},
-        {"stations", required_argument, NULL, OPT_STATIONS},
-        {"learn", required_argument, NULL, OPT_LEARN},
-        {"unixctl", required_argument, NULL, OPT_UNIXCTL},
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'V'},
-        VLOG_LONG_OPTIONS,
-        DAEMON_LONG_OPTIONS,
-        {NULL, 0, NULL, 0},
-    };
-    char *short_options = ovs_cmdl_long_options_to_short_options(long_options);
-    struct host_station_config *c = &o->config;
+/* Numbers of long options. */
+enum {
+    OPT_DEVICE = UCHAR_MAX + 1,
+    OPT_PORT,
+    OPT_PKEY,
+    OPT_TUN,
+    OPT_ADDRESS,
+    OPT_GATEWAY,
+    OPT_MTU,
+    OPT_GUID,
+    OPT_STATIONS,
+    OPT_LEARN,
+    OPT_UNIXCTL,
+    VLOG_OPTION_ENUMS,
+    DAEMON_OPTION_ENUMS,
+};
 
+static const struct option long_options[] = {
+    {"device", required_argument, NULL, OPT_DEVICE},
+    {"port", required_argument, NULL, OPT_PORT},
+    {"pkey", required_argument, NULL, OPT_PKEY},
+    {"tun", required_argument, NULL, OPT_TUN},
+    {"address", required_argument, NULL, OPT_ADDRESS},
+    {"gateway", required_argument, NULL, OPT_GATEWAY},
+    {"mtu", required_argument, NULL, OPT_MTU},
+    {"guid", required_argument, NULL, OPT_GUID},
+    {"stations", required_argument, NULL, OPT_STATIONS},
+    {"learn", required_argument, NULL, OPT_LEARN},
+    {"unixctl", required_argument, NULL, OPT_UNIXCTL},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, 'V'},
+    VLOG_LONG_OPTIONS,
+    DAEMON_LONG_OPTIONS,
+    {NULL, 0, NULL, 0},
+};
+
+/* True for "completion", false for "payload". */
+static bool
+parse_learn(const char *s)
+{
+    if (strcmp(s, "payload") && strcmp(s, "completion")) {
+        ovs_fatal(0, "--learn=%s: must be payload or completion", s);
+    }
+    return !strcmp(s, "completion");
+}
+
+/* Does what 'option', with the value 's', asks for.  Returns false if it is
+ * none of the station's own. */
+static bool
+apply_option(const struct option *option, char *s, struct options *o)
+{
+    struct host_station_config *c = &o->config;
+    const char *name = option->name;
+
+    switch (option->val) {
+    case OPT_DEVICE:
+        c->hca.device = s;
+        return true;
+    case OPT_PORT:
+        c->hca.port = parse_number(name, s, 1, 255);
+        return true;
+    case OPT_PKEY:
+        c->hca.pkey = parse_pkey(name, s);
+        return true;
+    case OPT_TUN:
+        c->tun = s;
+        return true;
+    case OPT_ADDRESS:
+        svec_add(&o->ips, s);
+        return true;
+    case OPT_GATEWAY:
+        parse_gateway(o, s);
+        return true;
+    case OPT_MTU:
+        c->mtu = parse_number(name, s, MIN_MTU, 4096 - IPOIB_HEADER_LEN);
+        return true;
+    case OPT_GUID:
+        parse_guid(o, s);
+        return true;
+    case OPT_STATIONS:
+        o->n_stations = parse_number(name, s, 1, MAX_STATIONS);
+        return true;
+    case OPT_LEARN:
+        c->learn_completion = parse_learn(s);
+        return true;
+    case OPT_UNIXCTL:
+        free(o->unixctl_path);
+        o->unixctl_path = xstrdup(s);
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void
+init_options(struct options *o)
+{
     memset(o, 0, sizeof *o);
     svec_init(&o->ips);
     o->n_stations = 1;
-    c->hca.port = 1;
-    c->hca.pkey = IB_PKEY_DEFAULT;
-    c->tun = "ib0";
+    o->config.hca.port = 1;
+    o->config.hca.pkey = IB_PKEY_DEFAULT;
+    o->config.tun = "ib0";
+}
 
+static void
+parse_options(int argc, char *argv[], struct options *o)
+{
+    char *short_options = ovs_cmdl_long_options_to_short_options(long_options);
+
+    init_options(o);
     for (;;) {
-        int opt = getopt_long(argc, argv, short_options, long_options, NULL);
+        int index = 0;
+        int c = getopt_long(argc, argv, short_options, long_options, &index);
 
-        if (opt == -1) {
+        if (c == -1) {
             break;
         }
-        switch (opt) {
-        case OPT_DEVICE:
-            c->hca.device = optarg;
-            break;
-        case OPT_PORT:
-            c->hca.port = parse_number("port", optarg, 1, 255);
-            break;
-        case OPT_PKEY:
-            c->hca.pkey = parse_number("pkey", optarg, 1, 0xffff);
-            if (!(c->hca.pkey & IB_PKEY_MASK)) {
-                ovs_fatal(0, "--pkey=%s: 0 and 0x8000 are no partitions",
-                          optarg);
-            }
-            break;
-        case OPT_TUN:
-            c->tun = optarg;
-            break;
-        case OPT_ADDRESS:
-            svec_add(&o->ips, optarg);
-            break;
-        case OPT_GATEWAY:
-            parse_gateway(o, optarg);
-            break;
-        case OPT_MTU:
-            c->mtu = parse_number("mtu", optarg, MIN_MTU,
-                                  4096 - IPOIB_HEADER_LEN);
-            break;
-        case OPT_GUID:
-            parse_guid(o, optarg);
-            break;
-        case OPT_STATIONS:
-            o->n_stations = parse_number("stations", optarg, 1, MAX_STATIONS);
-            break;
-        case OPT_LEARN:
-            if (strcmp(optarg, "payload") && strcmp(optarg, "completion")) {
-                ovs_fatal(0, "--learn=%s: must be payload or completion",
-                          optarg);
-            }
-            c->learn_completion = !strcmp(optarg, "completion");
-            break;
-        case OPT_UNIXCTL:
-            o->unixctl_path = xstrdup(optarg);
-            break;
+        if (c == long_options[index].val
+            && apply_option(&long_options[index], optarg, o)) {
+            continue;
+        }
+        switch (c) {
         case 'h':
             usage();
         case 'V':
