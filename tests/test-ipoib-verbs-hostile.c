@@ -146,8 +146,8 @@ send_mutant(const struct fabric *f)
     fabric_send(f, buf, len);
 }
 
-/* True if a good packet arrives at 'e' after a good PORT.  Each such packet has
- * a seed of its own: a mutant may be as good, and still wait in the queue. */
+/* True if a good packet arrives at 'e' after a good PORT.  Each such packet
+ * has a seed of its own: a mutant may be as good, and still be queued. */
 static bool
 passes(const struct fabric *f, struct end *e)
 {
