@@ -22,8 +22,8 @@
  * timeout that doubles, until an answer comes, it is cancelled, or the tries
  * are used up.  At most 'window' requests are outstanding; others wait their
  * turn.  BUSY is retried with jitter.  Late and unasked answers are counted
- * and dropped.  Reports, which the client never subscribes to (the QPN may have
- * been somebody else's), are counted and answered, so that they end.
+ * and dropped.  Reports, which the client never subscribes to (the QPN may
+ * have been somebody else's), are counted and answered, so that they end.
  *
  * Thread-safety: none; everything belongs to the control thread. */
 

@@ -107,6 +107,8 @@ EXTRA_DIST += \
 	tests/lsan.supp \
 	tests/run-document \
 	tests/sim-fuzz.py \
+	tests/sim-trap.py \
+	tests/simclient.py \
 	tests/verbs-control
 
 TESTSUITE = tests/testsuite

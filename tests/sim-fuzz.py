@@ -17,57 +17,10 @@ program with libumad2sim might send, and others that it never would.  At the
 end it asks for NodeInfo, and wants a right answer."""
 
 import random
-import socket
 import struct
 import sys
 
-CONNECT, SET_IS_SM = 1, 9
-PACKET = struct.Struct("=HHHHIIIIQ256s")    # As struct sim_request.
-
-
-def bound(name):
-    s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    s.bind("\0%s\0" % name)
-    s.settimeout(5)
-    return s
-
-
-class Client:
-    """A client of the simulation, which calls itself process 'pid'."""
-
-    def __init__(self, name, pid):
-        self.ctl = bound("%s:ctl%d" % (name, pid))
-        self.ctl.connect("\0%s:ctl\0" % name)
-        self.data = bound("%s:in%d" % (name, pid))
-        node = random.choice((b"SM", b"SM2"))
-        answer = self.control(CONNECT, struct.pack("=III32s", pid, 0, 0, node))
-        self.number = struct.unpack_from("=I", answer, 16)[0]
-        self.data.connect("\0%s:out%d\0" % (name, self.number))
-        self.data.setblocking(False)
-
-    def control(self, kind, data, number=0):
-        self.ctl.send(struct.pack("=IIII64s", 0xdeadbeef, number, kind,
-                                  len(data), data))
-        return self.ctl.recv(512)
-
-    def drain(self):
-        answers = []
-        try:
-            while True:
-                answers.append(self.data.recv(512))
-        except BlockingIOError:
-            return answers
-
-
-def smp(method, attr, mod, hops, path, tid):
-    return struct.pack(">BBBBHBBQHHIQHH28x64s64s64x", 1, 0x81, 1, method, 0,
-                       0, hops, tid, attr, 0, mod, 0, 0xffff, 0xffff,
-                       random.randbytes(64), bytes(path).ljust(64, b"\0"))
-
-
-def packet(mad, dlid=0xffff):
-    return PACKET.pack(socket.htons(dlid), 0, 0xffff if dlid == 0xffff else 0,
-                       0, 0, 0, 0, 0, 0, mad)
+from simclient import Client, PACKET, SET_IS_SM, packet, smp
 
 
 def random_packet():
@@ -95,7 +48,8 @@ def random_packet():
 def main():
     name, n = sys.argv[1], int(sys.argv[2])
     random.seed(1)
-    clients = [Client(name, pid) for pid in (1, 2, 3)]
+    clients = [Client(name, pid, random.choice((b"SM", b"SM2")))
+               for pid in (1, 2, 3)]
     for client in clients[1:]:
         client.control(SET_IS_SM, struct.pack("=I", 1), client.number)
     for i in range(n):
@@ -113,7 +67,7 @@ def main():
                            random.randrange(40, 1000))
             client.ctl.send(random.randbytes(random.randrange(200)))
 
-    last = Client(name, 4)
+    last = Client(name, 4, b"SM")
     last.data.setblocking(True)
     last.data.settimeout(5)
     last.data.send(packet(smp(1, 0x11, 0, 1, [0, 1], 77)))

@@ -147,7 +147,7 @@ send_mutant(const struct fabric *f)
 }
 
 /* True if a good packet arrives at 'e' after a good PORT.  Each such packet
- * has a seed of its own: a mutant may be as good, and still be in the queue. */
+ * has a seed of its own: a mutant may be as good, and still be queued. */
 static bool
 passes(const struct fabric *f, struct end *e)
 {

@@ -54,6 +54,9 @@ static const char *const sm_hosts[] = { "SM", "SM2" };
 /* The manager's number of a client is in the top 16 bits of the transaction
  * ID, 0 for what comes from an HCA. */
 #define TID_CLIENT_SHIFT 48
+/* Below it, libumad2sim has its number of the agent that sent a request, which
+ * it takes TrapRepress for as well. */
+#define TID_AGENT_MASK   UINT64_C(0x0000ffff00000000)
 
 struct fabric_opensm {
     struct fabric_ibsim *ibsim;
@@ -228,15 +231,17 @@ remove_request(struct opensm_request *request)
     free(request);
 }
 
-/* Forgets requests to 'to' with the transaction ID 'tid', which was
- * answered. */
+/* Forgets requests to 'to' with the transaction ID 'tid', which was answered.
+ * Bits in 'ignore' may be others in the request. */
 static void
-request_answered(struct fabric_opensm *opensm, int to, uint64_t tid)
+request_answered(struct fabric_opensm *opensm, int to, uint64_t tid,
+                 uint64_t ignore)
 {
     struct opensm_request *request;
 
     LIST_FOR_EACH_SAFE (request, node, &opensm->requests) {
-        if (request->to == to && mad_tid(&request->packet) == tid) {
+        if (request->to == to
+            && !((mad_tid(&request->packet) ^ tid) & ~ignore)) {
             remove_request(request);
         }
     }
@@ -292,11 +297,17 @@ static void
 send_response(struct fabric *fabric, const struct fabric_ibsim_client *from,
               struct fabric_ibsim_packet *packet)
 {
+    bool repress = mad_method(packet) == FABRIC_METHOD_TRAP_REPRESS;
     uint64_t tid = mad_tid(packet);
     unsigned int id = (tid >> TID_CLIENT_SHIFT) - 1;
     struct fabric_ibsim_client *client;
 
-    request_answered(fabric->opensm, from->id, tid);
+    if (repress && !(tid >> TID_CLIENT_SHIFT)) {
+        /* It was an agent's trap. */
+        return;
+    }
+    request_answered(fabric->opensm, from->id, tid,
+                     repress ? TID_AGENT_MASK : 0);
 
     client = fabric_ibsim_client(fabric->opensm->ibsim, id);
     if (client) {
@@ -347,28 +358,6 @@ lport_changed(struct fabric_lport *lport, bool reregister, void *fabric_)
     }
 }
 
-/* A trap of the manager 'client' itself (144: it is there, or its priority has
- * changed) for the master on the node of 'to'.  Nobody answers it: an answer
- * that a manager does not expect makes it lose count of its requests, and then
- * a handover never ends. */
-static void
-forward_trap(struct fabric *fabric, const struct fabric_ibsim_client *client,
-             struct fabric_ibsim_packet *packet, struct fabric_lport *to)
-{
-    const struct fabric_lport *from = client->node;
-    struct fabric_ibsim_client *sm;
-
-    sm = fabric_ibsim_find_sm(fabric->opensm->ibsim, to);
-    if (sm) {
-        if (!packet->slid.lid) {
-            packet->slid.lid = from->info.lid;
-        }
-        send_to(fabric, sm, packet);
-    } else {
-        fabric_count(fabric, NULL, FC_sm_undeliverable);
-    }
-}
-
 /* Handles the packet 'packet' of class SubnMgt from 'client'. */
 static void
 receive_smp(struct fabric *fabric, struct fabric_ibsim_client *client,
@@ -377,9 +366,7 @@ receive_smp(struct fabric *fabric, struct fabric_ibsim_client *client,
     struct fabric_smp *smp = ALIGNED_CAST(struct fabric_smp *, packet->mad);
     struct fabric_lport *at;
 
-    if (mad_method(packet) == FABRIC_METHOD_TRAP_REPRESS) {
-        return;
-    } else if (mad_is_response(packet)) {
+    if (mad_is_response(packet)) {
         send_response(fabric, client, packet);
         return;
     }
@@ -390,7 +377,11 @@ receive_smp(struct fabric *fabric, struct fabric_ibsim_client *client,
     if (!at) {
         bounce(fabric, client, packet);
     } else if (mad_method(packet) == FABRIC_METHOD_TRAP) {
-        forward_trap(fabric, client, packet, at);
+        /* A standby's for the master: 144, it is there or has a higher
+         * priority.  For OpenSM it is a request like any other: it starts no
+         * sweep before TrapRepress has come, or the trap comes back since the
+         * other is not the master (any more) and therefore said nothing. */
+        send_request(fabric, client, packet, at);
     } else if (smp->attr_id != htons(FABRIC_ATTR_SM_INFO)) {
         fabric_count(fabric, NULL, FC_sm_smps);
         fabric_sma_handle(at, smp, lport_changed, fabric);
@@ -493,7 +484,7 @@ carry_cb(struct fabric *fabric, const struct fabric_peer *peer,
         uint64_t tid = ((uint64_t) ntohl(mad->tid.hi) << 32
                         | ntohl(mad->tid.lo));
 
-        request_answered(opensm, TO_HCA, tid);
+        request_answered(opensm, TO_HCA, tid, 0);
     }
     remember_peer(opensm, peer);
     memset(&packet, 0, sizeof packet);
