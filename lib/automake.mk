@@ -22,6 +22,8 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-mad.h \
 	lib/ipoib-kernel.c \
 	lib/ipoib-kernel.h \
+	lib/ipoib-mcast-join.c \
+	lib/ipoib-mcast-private.h \
 	lib/ipoib-mcast-text.c \
 	lib/ipoib-mcast.c \
 	lib/ipoib-mcast.h \
