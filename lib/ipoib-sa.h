@@ -66,6 +66,15 @@ struct ipoib_sa_request *
 ipoib_sa_send(struct ipoib_sa *, uint8_t method, uint16_t attr_id,
               uint64_t comp_mask, const void *record, size_t len,
               ipoib_sa_cb *, void *aux);
+/* The same for GetTable of 'attr_id'.  The 'n' records of 'size' bytes at
+ * 'records' are all if 'error' and 'status' are 0; else what came in time,
+ * which may be none. */
+typedef void ipoib_sa_table_cb(void *aux, int error, uint16_t status,
+                               const uint8_t *records, size_t n, size_t size);
+struct ipoib_sa_request *
+ipoib_sa_send_get_table(struct ipoib_sa *, uint16_t attr_id,
+                        uint64_t comp_mask, const void *record, size_t len,
+                        ipoib_sa_table_cb *, void *aux);
 void ipoib_sa_cancel(struct ipoib_sa *, struct ipoib_sa_request *);
 
 void ipoib_sa_run(struct ipoib_sa *, long long int now);
