@@ -53,6 +53,8 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-ring.h \
 	lib/ipoib-rx.c \
 	lib/ipoib-rx.h \
+	lib/ipoib-sa-inform.c \
+	lib/ipoib-sa-inform.h \
 	lib/ipoib-sa-rmpp.c \
 	lib/ipoib-sa-rmpp.h \
 	lib/ipoib-sa.c \
