@@ -35,6 +35,7 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-neigh.h \
 	lib/ipoib-packet.c \
 	lib/ipoib-packet.h \
+	lib/ipoib-partition-born.c \
 	lib/ipoib-partition-private.h \
 	lib/ipoib-partition-queues.c \
 	lib/ipoib-partition-send.c \
@@ -61,6 +62,9 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-sa.h \
 	lib/ipoib-slots.c \
 	lib/ipoib-slots.h \
+	lib/ipoib-snoop-msg.c \
+	lib/ipoib-snoop-querier.c \
+	lib/ipoib-snoop-querier.h \
 	lib/ipoib-snoop.c \
 	lib/ipoib-snoop.h \
 	lib/ipoib-soft-ah.c \
