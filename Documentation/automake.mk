@@ -8,6 +8,7 @@ EXTRA_DIST += \
 	Documentation/topics/control-plane.rst \
 	Documentation/topics/design.rst \
 	Documentation/topics/dhcp.rst \
+	Documentation/topics/multicast.rst \
 	Documentation/topics/nat.rst \
 	Documentation/topics/operations.rst \
 	Documentation/topics/soft-fabric.rst \

@@ -22,6 +22,8 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-mad.h \
 	lib/ipoib-kernel.c \
 	lib/ipoib-kernel.h \
+	lib/ipoib-mcast-join.c \
+	lib/ipoib-mcast-private.h \
 	lib/ipoib-mcast-text.c \
 	lib/ipoib-mcast.c \
 	lib/ipoib-mcast.h \
@@ -33,6 +35,7 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-neigh.h \
 	lib/ipoib-packet.c \
 	lib/ipoib-packet.h \
+	lib/ipoib-partition-born.c \
 	lib/ipoib-partition-private.h \
 	lib/ipoib-partition-queues.c \
 	lib/ipoib-partition-send.c \
@@ -51,10 +54,17 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-ring.h \
 	lib/ipoib-rx.c \
 	lib/ipoib-rx.h \
+	lib/ipoib-sa-inform.c \
+	lib/ipoib-sa-inform.h \
+	lib/ipoib-sa-rmpp.c \
+	lib/ipoib-sa-rmpp.h \
 	lib/ipoib-sa.c \
 	lib/ipoib-sa.h \
 	lib/ipoib-slots.c \
 	lib/ipoib-slots.h \
+	lib/ipoib-snoop-msg.c \
+	lib/ipoib-snoop-querier.c \
+	lib/ipoib-snoop-querier.h \
 	lib/ipoib-snoop.c \
 	lib/ipoib-snoop.h \
 	lib/ipoib-soft-ah.c \

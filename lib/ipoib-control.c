@@ -75,7 +75,7 @@ ipoib_control_learn_host(struct ipoib_partition *part, struct eth_addr mac,
         if (!IN6_IS_ADDR_V4MAPPED(ip)) {
             struct in6_addr group = ipoib_solicited_node(ip);
 
-            ipoib_snoop_report(part->snoop, &group, mac);
+            ipoib_snoop_assume(part->snoop, &group, mac);
         }
     }
     return host;
@@ -496,11 +496,17 @@ ip_addresses(ovs_be16 type, const void *ip, struct in6_addr *src,
 }
 
 static void
-rx_ip(struct ipoib_partition *part, struct ipoib_msg *msg)
+rx_ip(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
 {
     const struct ipoib_header *header = dp_packet_data(msg->packet);
     struct in6_addr src, dst;
 
+    if (msg->l4_ofs) {
+        ipoib_snoop_from_fabric(part->snoop,
+                                header->type != htons(ETH_TYPE_IP), header + 1,
+                                dp_packet_size(msg->packet) - sizeof *header,
+                                msg->l4_ofs, now);
+    }
     ip_addresses(header->type, header + 1, &src, &dst);
     rx_deliver_ip(part, msg, sender_mac(part, msg, &src), &dst);
 }
@@ -821,7 +827,7 @@ tx_learn_nd(struct ipoib_partition *part, const struct ipoib_nd_info *info,
                && ipv6_mask_is_any(&info->src)) {
         struct in6_addr group = ipoib_solicited_node(&info->target);
 
-        ipoib_snoop_report(part->snoop, &group, mac);
+        ipoib_snoop_assume(part->snoop, &group, mac);
     }
     return host;
 }
@@ -880,6 +886,26 @@ tx_nd(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
     msg->packet = NULL;
 }
 
+/* Learns from an IGMP, MLD or PIM message of the host 'mac'. */
+static void
+tx_snoop(struct ipoib_partition *part, ovs_be16 type, const void *ip,
+         size_t len, size_t l4_ofs, struct eth_addr mac, long long int now)
+{
+    const struct ip_header *ip4 = ip;
+
+    if (type != htons(ETH_TYPE_IP)) {
+        if (*((const uint8_t *) ip + l4_ofs) >= MLD_QUERY) {
+            ipoib_snoop_mld(part->snoop, ip, len, l4_ofs, mac, now);
+        } else {
+            ipoib_snoop_pim(part->snoop, true, ip, len, l4_ofs, now);
+        }
+    } else if (ip4->ip_proto == IPPROTO_IGMP) {
+        ipoib_snoop_igmp(part->snoop, ip, len, l4_ofs, mac, now);
+    } else {
+        ipoib_snoop_pim(part->snoop, false, ip, len, l4_ofs, now);
+    }
+}
+
 /* An IP packet to the broadcast group or to another group; IGMP and MLD teach
  * which groups hosts listen to. */
 static void
@@ -908,10 +934,8 @@ tx_group(struct ipoib_partition *part, struct ipoib_msg *msg,
         && ipoib_dhcp_set_broadcast(CONST_CAST(void *, ip), len)) {
         ipoib_count(&part->tx_stats.dhcp_broadcast, 1);
     }
-    if (msg->l4_ofs && type == htons(ETH_TYPE_IP)) {
-        ipoib_snoop_igmp(part->snoop, ip, len, msg->l4_ofs, mac, now);
-    } else if (msg->l4_ofs) {
-        ipoib_snoop_mld(part->snoop, ip, len, msg->l4_ofs, mac, now);
+    if (msg->l4_ofs) {
+        tx_snoop(part, type, ip, len, msg->l4_ofs, mac, now);
     }
     ipoib_partition_send_group(part, host->qpn, mgid, msg->packet);
     msg->packet = NULL;
@@ -997,7 +1021,7 @@ ipoib_control_message(struct ipoib_partition *part, struct ipoib_msg *msg,
         rx_nd(part, msg, now);
         break;
     case IPOIB_MSG_RX_IP:
-        rx_ip(part, msg);
+        rx_ip(part, msg, now);
         break;
     case IPOIB_MSG_RX_HINT:
         rx_hint(part, msg);

@@ -423,6 +423,8 @@ port_set_transport(struct ipoib_hca_port *port,
     port->n_recovered = 0;
     port->sa_proven = false;
     ipoib_sa_set_transport(port->sa, transport);
+    ipoib_inform_set_qpn(port->inform, !transport ? 0
+                         : transport->qpn ? transport->qpn : IB_QPN_GSI);
     if (old) {
         old->class->destroy(old);
     }
@@ -603,6 +605,61 @@ port_find(struct ipoib_hca *hca, uint8_t num)
     return NULL;
 }
 
+/* Of a notice's details (14.2.5.1). */
+#define NOTICE_GID_OFS 6
+
+static void
+port_tell_trap(struct ipoib_hca_port *port, uint16_t trap,
+               const struct ib_gid *mgid)
+{
+    struct ipoib_hca_client *client;
+
+    LIST_FOR_EACH_SAFE (client, node, &port->clients) {
+        if (client->wants_traps) {
+            client->ops->trap(client, trap, mgid);
+        }
+    }
+}
+
+static void
+port_report(void *port, const struct ib_notice *notice)
+{
+    uint16_t trap = ntohs(notice->trap_number);
+
+    if (notice->generic_type & 0x80
+        && (trap == IB_TRAP_GROUP_CREATED || trap == IB_TRAP_GROUP_DELETED)) {
+        struct ib_gid mgid;
+
+        memcpy(&mgid, notice->details + NOTICE_GID_OFS, sizeof mgid);
+        port_tell_trap(port, trap, &mgid);
+    }
+}
+
+static void
+port_subscribed(void *port)
+{
+    port_tell_trap(port, 0, NULL);
+}
+
+void
+ipoib_hca_port_want_traps(struct ipoib_hca_port *port,
+                          struct ipoib_hca_client *client, bool want)
+{
+    if (client->wants_traps != want) {
+        bool any = false;
+
+        client->wants_traps = want;
+        LIST_FOR_EACH (client, node, &port->clients) {
+            any |= client->wants_traps;
+        }
+        if (want && ipoib_inform_is_active(port->inform)) {
+            /* For another one already: this one has missed what was. */
+            ipoib_inform_restart(port->inform);
+        }
+        ipoib_inform_want(port->inform, any);
+    }
+}
+
 int
 ipoib_hca_port_ref(struct ipoib_hca *hca, uint8_t num,
                    struct ipoib_hca_port **portp)
@@ -631,6 +688,8 @@ ipoib_hca_port_ref(struct ipoib_hca *hca, uint8_t num,
     port->label = xasprintf("%s port %"PRIu8, hca->name, num);
     ipoib_events_init(&port->events);
     port->sa = ipoib_sa_create();
+    port->inform = ipoib_inform_create(port->sa, port_subscribed, port);
+    ipoib_sa_set_report_cb(port->sa, port_report, port);
     ovs_list_init(&port->clients);
     ovs_list_push_back(&hca->ports, &port->node);
     port_refresh(port);
@@ -645,6 +704,7 @@ ipoib_hca_port_unref(struct ipoib_hca_port *port)
         return;
     }
     ovs_list_remove(&port->node);
+    ipoib_inform_destroy(port->inform);
     ipoib_sa_set_transport(port->sa, NULL);
     ipoib_sa_destroy(port->sa);
     if (port->transport) {
@@ -664,9 +724,10 @@ ipoib_hca_port_add_client(struct ipoib_hca_port *port,
 }
 
 void
-ipoib_hca_port_remove_client(struct ipoib_hca_port *port OVS_UNUSED,
+ipoib_hca_port_remove_client(struct ipoib_hca_port *port,
                              struct ipoib_hca_client *client)
 {
+    ipoib_hca_port_want_traps(port, client, false);
     ovs_list_remove(&client->node);
 }
 
@@ -709,6 +770,10 @@ port_notify(struct ipoib_hca_port *port, unsigned int changes)
 {
     struct ipoib_hca_client *client;
 
+    if (changes & (IPOIB_PORT_REREGISTER | IPOIB_PORT_SM | IPOIB_PORT_LID
+                   | IPOIB_PORT_STATE | IPOIB_PORT_GID)) {
+        ipoib_inform_restart(port->inform);
+    }
     if (changes) {
         LIST_FOR_EACH_SAFE (client, node, &port->clients) {
             client->ops->port_changed(client, changes);
@@ -842,6 +907,7 @@ port_run_fabric(struct ipoib_hca_port *port, long long int now)
     if (port->transport) {
         port->transport->class->run(port->transport);
     }
+    ipoib_inform_run(port->inform, now);
     ipoib_sa_run(port->sa, now);
     port_check_transport(port, now);
 }
@@ -857,6 +923,7 @@ port_wait_fabric(struct ipoib_hca_port *port)
     } else {
         poll_timer_wait_until(port->next_transport);
     }
+    ipoib_inform_wait(port->inform);
     ipoib_sa_wait(port->sa);
 }
 

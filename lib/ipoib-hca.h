@@ -32,6 +32,7 @@
 #include "ipoib-mad.h"
 #include "ipoib-msgq.h"
 #include "ipoib-path.h"
+#include "ipoib-sa-inform.h"
 #include "ipoib-sa.h"
 #include "ipoib-verbs.h"
 #include "latch.h"
@@ -112,6 +113,7 @@ struct ipoib_hca_port {
     long long int switch_pause; /* Doubles, ms. */
     long long int next_poll;    /* Of the attributes, if it is not active. */
     struct ipoib_sa *sa;
+    struct ipoib_inform *inform; /* Traps 66 and 67, if a client wants. */
     struct ovs_list clients;    /* Of struct ipoib_hca_client. */
 };
 
@@ -119,6 +121,7 @@ struct ipoib_hca_port {
 struct ipoib_hca_client {
     struct ovs_list node;       /* In ipoib_hca_port 'clients'. */
     const struct ipoib_hca_client_ops *ops;
+    bool wants_traps;           /* ipoib_hca_port_want_traps(). */
 };
 
 /* All are called by the control thread with the HCA's mutex. */
@@ -133,6 +136,11 @@ struct ipoib_hca_client_ops {
     /* An event of one of the QPs (of any client) or SRQs. */
     void (*qp_event)(struct ipoib_hca_client *, enum ibv_event_type,
                      uint32_t qpn);
+    /* The SA reports 'trap' (IB_TRAP_GROUP_*) of the group 'mgid', of any
+     * partition; or, with 'trap' 0, reports come from now on, and what was
+     * before is not known.  Only for those that want traps. */
+    void (*trap)(struct ipoib_hca_client *, uint16_t trap,
+                 const struct ib_gid *mgid);
 };
 
 /* True if the device has failed or was removed.  It stays so until all have
@@ -157,6 +165,10 @@ void ipoib_hca_port_add_client(struct ipoib_hca_port *,
                                struct ipoib_hca_client *);
 void ipoib_hca_port_remove_client(struct ipoib_hca_port *,
                                   struct ipoib_hca_client *);
+
+/* Whether 'client' wants to hear of groups that are created and deleted. */
+void ipoib_hca_port_want_traps(struct ipoib_hca_port *,
+                               struct ipoib_hca_client *, bool want);
 
 /* The way to the SA, of all on the port: who sets it last is heard. */
 void ipoib_hca_port_set_sa_mode(struct ipoib_hca_port *, enum ipoib_sa_mode);

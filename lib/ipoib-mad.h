@@ -44,6 +44,7 @@ typedef void ipoib_mad_undelivered_cb(void *aux, const struct ib_sa_mad *);
 
 struct ipoib_mad_class {
     const char *name;           /* "qp" or "umad". */
+    bool rmpp;                  /* The kernel acknowledges segments. */
     void (*destroy)(struct ipoib_mad_transport *);
     /* Sends 'mad'; 0 or a positive errno value: EAGAIN if all send slots are
      * in use. */

@@ -13,7 +13,7 @@
  */
 
 #include <config.h>
-#include "ipoib-mcast.h"
+#include "ipoib-mcast-private.h"
 
 #include <errno.h>
 #include <string.h>
@@ -29,92 +29,36 @@
 
 VLOG_DEFINE_THIS_MODULE(ipoib_mcast);
 
-COVERAGE_DEFINE(ipoib_mcast_join);
-COVERAGE_DEFINE(ipoib_mcast_leave);
-COVERAGE_DEFINE(ipoib_mcast_refused);
-COVERAGE_DEFINE(ipoib_mcast_bad_record);
 COVERAGE_DEFINE(ipoib_mcast_too_many);
 
-#define MCAST_WINDOW 32         /* Requests under way, at most. */
-#define MCAST_BACKOFF_MAX 16    /* Seconds, after 1, 2, 4 and 8. */
-#define MCAST_SCAN_PAUSE 100    /* Between walks over all groups, ms. */
-
-/* What readers see of groups lies in chunks, which stay where they are. */
-#define MCAST_CHUNK_BITS 6
-#define MCAST_CHUNK (1u << MCAST_CHUNK_BITS)
-#define MCAST_N_CHUNKS 512
-#define MCAST_N_SLOTS (MCAST_CHUNK * MCAST_N_CHUNKS)
-BUILD_ASSERT_DECL(MCAST_N_SLOTS >= 2 * IPOIB_MCAST_MAX);
-
-/* A slot is used again for another group only when no reader can have it in
- * hand any more, by far (unless all slots were used up within that time). */
-#define MCAST_SLOT_REST 10000   /* ms */
-struct mcast_free_slot {
-    struct ovs_list node;
-    uint32_t slot;
-    long long int freed;
-};
-
-struct ipoib_mcast {
-    const struct ipoib_verbs *verbs;
-    struct ibv_pd *pd;
-    struct ipoib_sa *sa;
-    struct ipoib_ah_reaper *reaper;
-    const struct ipoib_mcast_ops *ops;
-    void *aux;
-
-    struct ipoib_mcast_params params;
-    bool have_params;
-    struct ipoib_mcast_policy policy;
-
-    struct hmap groups;
-    struct ipoib_mcast_group *broadcast; /* NULL: no parameters yet. */
-    struct ovs_list todo;       /* Groups to look at. */
-    unsigned int n_requests;
-    bool settled;               /* The SA's capabilities are known. */
-    long long int now;          /* Of the last run. */
-    long long int next_scan;
-    long long int last_scan;
-
-    /* For readers. */
-    struct ipoib_table *table;
-    uint32_t basis;
-    ATOMIC(struct ipoib_mcast_fast *) chunks[MCAST_N_CHUNKS];
-    uint32_t n_slots;           /* Ever used. */
-    struct ovs_list free_slots; /* Oldest first. */
-};
-
-static ipoib_sa_cb mcast_join_answer;
-static ipoib_sa_cb mcast_leave_answer;
-
-static long long int
-mcast_now(const struct ipoib_mcast *mcast)
+long long int
+ipoib_mcast_now(const struct ipoib_mcast *mcast)
 {
     return MAX(mcast->now, time_msec());
 }
 
 /* Has ipoib_mcast_run() look at all groups at 'when'. */
-static void
-mcast_schedule(struct ipoib_mcast *mcast, long long int when)
+void
+ipoib_mcast_schedule(struct ipoib_mcast *mcast, long long int when)
 {
     mcast->next_scan = MIN(mcast->next_scan, when);
 }
 
-static void
-mcast_enqueue(struct ipoib_mcast_group *group)
+void
+ipoib_mcast_enqueue(struct ipoib_mcast_group *group)
 {
     if (ovs_list_is_empty(&group->todo)) {
         ovs_list_push_back(&group->mcast->todo, &group->todo);
     }
 }
 
-static void
-mcast_enqueue_all(struct ipoib_mcast *mcast)
+void
+ipoib_mcast_enqueue_all(struct ipoib_mcast *mcast)
 {
     struct ipoib_mcast_group *group;
 
     HMAP_FOR_EACH (group, node, &mcast->groups) {
-        mcast_enqueue(group);
+        ipoib_mcast_enqueue(group);
     }
 }
 
@@ -125,20 +69,20 @@ mcast_dequeue(struct ipoib_mcast_group *group)
     ovs_list_init(&group->todo);
 }
 
-static bool
-mcast_is_broadcast(const struct ipoib_mcast_group *group)
+bool
+ipoib_mcast_is_broadcast(const struct ipoib_mcast_group *group)
 {
     return group == group->mcast->broadcast;
 }
 
-static void
-mcast_changed(struct ipoib_mcast_group *group)
+void
+ipoib_mcast_changed(struct ipoib_mcast_group *group)
 {
     group->mcast->ops->changed(group->mcast->aux, group);
 }
 
-static const char *
-mcast_format(const struct ipoib_mcast_group *group, struct ds *ds)
+const char *
+ipoib_mcast_format(const struct ipoib_mcast_group *group, struct ds *ds)
 {
     ds_clear(ds);
     ib_gid_format(&group->mgid, ds);
@@ -185,7 +129,7 @@ mcast_alloc_slot(struct ipoib_mcast *mcast)
             = CONTAINER_OF(ovs_list_front(&mcast->free_slots),
                            struct mcast_free_slot, node);
 
-        if (mcast_now(mcast) >= f->freed + MCAST_SLOT_REST
+        if (ipoib_mcast_now(mcast) >= f->freed + MCAST_SLOT_REST
             || mcast->n_slots >= MCAST_N_SLOTS) {
             uint32_t slot = f->slot;
 
@@ -240,15 +184,15 @@ mcast_unpublish(struct ipoib_mcast_group *group)
                           memory_order_release);
     f = xmalloc(sizeof *f);
     f->slot = group->slot;
-    f->freed = mcast_now(mcast);
+    f->freed = ipoib_mcast_now(mcast);
     ovs_list_push_back(&mcast->free_slots, &f->node);
     group->slot = IPOIB_SLOT_NONE;
 }
 
 /* Makes 'ah' the AH of 'group', also for readers, and retires the one before,
  * if it is another one. */
-static void
-mcast_set_ah(struct ipoib_mcast_group *group, struct ibv_ah *ah)
+void
+ipoib_mcast_set_ah(struct ipoib_mcast_group *group, struct ibv_ah *ah)
 {
     struct ibv_ah *old = group->ah;
 
@@ -310,8 +254,8 @@ mcast_group_create(struct ipoib_mcast *mcast, const struct ib_gid *mgid)
     return group;
 }
 
-static void
-mcast_cancel(struct ipoib_mcast_group *group)
+void
+ipoib_mcast_cancel(struct ipoib_mcast_group *group)
 {
     if (group->request) {
         ipoib_sa_cancel(group->mcast->sa, group->request);
@@ -320,8 +264,8 @@ mcast_cancel(struct ipoib_mcast_group *group)
     }
 }
 
-static void
-mcast_detach(struct ipoib_mcast_group *group)
+void
+ipoib_mcast_detach(struct ipoib_mcast_group *group)
 {
     struct ipoib_mcast *mcast = group->mcast;
 
@@ -336,8 +280,8 @@ mcast_detach(struct ipoib_mcast_group *group)
     }
 }
 
-static int
-mcast_attach(struct ipoib_mcast_group *group)
+int
+ipoib_mcast_attach(struct ipoib_mcast_group *group)
 {
     struct ipoib_mcast *mcast = group->mcast;
     int error;
@@ -345,7 +289,7 @@ mcast_attach(struct ipoib_mcast_group *group)
     if (group->attached && group->attached_mlid == group->mlid) {
         return 0;
     }
-    mcast_detach(group);
+    ipoib_mcast_detach(group);
     error = mcast->ops->attach(mcast->aux, &group->mgid, group->mlid);
     if (!error) {
         group->attached = true;
@@ -355,16 +299,17 @@ mcast_attach(struct ipoib_mcast_group *group)
 }
 
 /* Ends 'group', of which the SA knows nothing (any more). */
-static void
-mcast_group_remove(struct ipoib_mcast_group *group)
+void
+ipoib_mcast_group_remove(struct ipoib_mcast_group *group)
 {
     struct ipoib_mcast *mcast = group->mcast;
 
-    mcast_cancel(group);
-    mcast_detach(group);
+    ipoib_mcast_cancel(group);
+    ipoib_mcast_detach(group);
     mcast_dequeue(group);
+    ipoib_mcast_drop_router(group);
     mcast->ops->removed(mcast->aux, group);
-    mcast_set_ah(group, NULL);
+    ipoib_mcast_set_ah(group, NULL);
     mcast_unpublish(group);
     hmap_remove(&mcast->groups, &group->node);
     free(group);
@@ -398,366 +343,10 @@ ipoib_mcast_destroy(struct ipoib_mcast *mcast)
         return;
     }
     HMAP_FOR_EACH_SAFE (group, node, &mcast->groups) {
-        mcast_group_remove(group);
+        ipoib_mcast_group_remove(group);
     }
     hmap_destroy(&mcast->groups);
     ovsrcu_postpone(mcast_free, mcast);
-}
-
-/* Requests to the SA. */
-
-/* The JoinState to ask for.  A member in full (also one that was a sender
- * first) stays one: to be both, and to leave one of both, leaks the group's
- * MLID in OpenSM. */
-static uint8_t
-mcast_join_state(const struct ipoib_mcast_group *group)
-{
-    if (group->want & IPOIB_MCAST_RECV || group->join_state & IB_JOIN_FULL) {
-        return IB_JOIN_FULL;
-    }
-    return (ipoib_sa_send_only_full_member(group->mcast->sa)
-            ? IB_JOIN_SEND_ONLY_FULL : IB_JOIN_FULL);
-}
-
-static void
-mcast_send_join(struct ipoib_mcast_group *group)
-{
-    struct ipoib_mcast *mcast = group->mcast;
-    const struct ipoib_mcast_group *b = mcast->broadcast;
-    uint32_t mask = IB_MCM_MASK_JOIN_BROADCAST;
-    struct ib_mcmember_record rec;
-
-    memset(&rec, 0, sizeof rec);
-    rec.mgid = group->mgid;
-    rec.port_gid = mcast->params.port_gid;
-    rec.pkey = htons(mcast->params.pkey | IB_PKEY_FULL);
-    rec.scope_join = mcast_join_state(group);
-    if (group != b || group->create) {
-        mask = IB_MCM_MASK_CREATE;
-        rec.qkey = htonl(b->qkey);
-        rec.mtu = IB_SELECTOR_EXACTLY << 6 | b->mtu;
-        rec.rate = IB_SELECTOR_EXACTLY << 6 | b->rate;
-        rec.tclass = b->tclass;
-        rec.sl_flow_hop = htonl((uint32_t) b->sl << 28 | b->flow_label << 8
-                                | b->hop_limit);
-    }
-    if (group->state == IPOIB_MCAST_IDLE) {
-        group->state = IPOIB_MCAST_JOINING;
-    }
-    group->request = ipoib_sa_send(mcast->sa, IB_METHOD_SET,
-                                   IB_ATTR_MCMEMBER_RECORD, mask, &rec,
-                                   sizeof rec, mcast_join_answer, group);
-    mcast->n_requests++;
-    COVERAGE_INC(ipoib_mcast_join);
-}
-
-static void
-mcast_leave_record(const struct ipoib_mcast_group *group,
-                   struct ib_mcmember_record *rec)
-{
-    memset(rec, 0, sizeof *rec);
-    rec->mgid = group->mgid;
-    rec->port_gid = group->mcast->params.port_gid;
-    rec->scope_join = group->join_state;
-}
-
-/* Leaves 'group', with all that the SA has of it in one request. */
-static void
-mcast_leave(struct ipoib_mcast_group *group)
-{
-    struct ipoib_mcast *mcast = group->mcast;
-    struct ib_mcmember_record rec;
-
-    mcast_detach(group);
-    mcast_set_ah(group, NULL);
-    if (!group->join_state || !mcast->params.active
-        || !mcast->policy.leave) {
-        /* The SA forgets the members of a port that is down by itself. */
-        mcast_group_remove(group);
-        return;
-    }
-
-    group->state = IPOIB_MCAST_LEAVING;
-    mcast_leave_record(group, &rec);
-    group->request = ipoib_sa_send(mcast->sa, IB_METHOD_DELETE,
-                                   IB_ATTR_MCMEMBER_RECORD, IB_MCM_MASK_LEAVE,
-                                   &rec, sizeof rec, mcast_leave_answer,
-                                   group);
-    mcast->n_requests++;
-    COVERAGE_INC(ipoib_mcast_leave);
-    mcast_changed(group);
-}
-
-/* Answers. */
-
-static void
-mcast_leave_answer(void *group_, int error, uint16_t status,
-                   const struct ib_sa_mad *mad OVS_UNUSED)
-{
-    struct ipoib_mcast_group *group = group_;
-
-    /* A refusal says that we are no member: an earlier try, whose answer was
-     * lost, or a restarted SM saw to that.  After a timeout, too, nothing more
-     * can be done. */
-    group->request = NULL;
-    group->mcast->n_requests--;
-    group->last_error = error;
-    group->last_status = 0;
-    group->join_state = 0;
-    group->state = IPOIB_MCAST_IDLE;
-    group->again = false;
-    if (status) {
-        VLOG_DBG("leave: %s", ib_sa_status_to_string(status));
-    }
-    mcast_enqueue(group);
-}
-
-static void
-mcast_log_failure(const struct ipoib_mcast_group *group)
-{
-    struct ds ds = DS_EMPTY_INITIALIZER;
-    const char *reason = ipoib_mcast_failure(group);
-
-    if (mcast_is_broadcast(group) && group->backoff >= 4) {
-        /* Not the first time, so that it is no SM that just starts. */
-        static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(1, 5);
-
-        VLOG_WARN_RL(&rl, "cannot join broadcast group %s: %s",
-                     mcast_format(group, &ds), reason);
-    } else {
-        VLOG_DBG("failed to join group %s: %s", mcast_format(group, &ds),
-                 reason);
-    }
-    ds_destroy(&ds);
-}
-
-/* The last try to join 'group' failed, for the reason in it.  What was joined
- * before goes on to be used. */
-static void
-mcast_join_failed(struct ipoib_mcast_group *group)
-{
-    COVERAGE_INC(ipoib_mcast_refused);
-    if (mcast_is_broadcast(group) && group->known && !group->create
-        && group->last_status == IB_SA_INSUFFICIENT_COMPS) {
-        /* The group went with the SM that was restarted: make it as it was. */
-        group->create = true;
-        mcast_enqueue(group);
-        return;
-    }
-
-    group->create = false;
-    group->backoff = (group->backoff
-                      ? MIN(group->backoff * 2, MCAST_BACKOFF_MAX) : 1);
-    group->next_try = mcast_now(group->mcast) + group->backoff * 1000LL;
-    mcast_log_failure(group);
-    if (group->state == IPOIB_MCAST_JOINING) {
-        group->state = IPOIB_MCAST_IDLE;
-    }
-    mcast_enqueue(group);
-    mcast_changed(group);
-}
-
-/* Returns 0 if 'rec', the answer to the join of 'group', can be used, or else
- * a positive errno value. */
-static int
-mcast_check_record(const struct ipoib_mcast_group *group,
-                   const struct ib_mcmember_record *rec)
-{
-    const struct ipoib_mcast_group *b = group->mcast->broadcast;
-    uint16_t mlid = ntohs(rec->mlid);
-    uint8_t mtu = rec->mtu & 0x3f;
-
-    if (!ib_gid_equals(&rec->mgid, &group->mgid) || mlid < IB_LID_MULTICAST
-        || mlid == IB_LID_PERMISSIVE || !ib_mtu_bytes(mtu)) {
-        return EPROTO;
-    }
-    if (mtu > group->mcast->params.port_mtu) {
-        return EMSGSIZE;        /* Packets that the port cannot receive. */
-    }
-    if (group != b && ntohl(rec->qkey) != b->qkey) {
-        return EBADR;           /* The QP has the broadcast group's. */
-    }
-    return 0;
-}
-
-/* Copies 'rec' into 'group'.  Returns true if something that other groups are
- * joined with changed. */
-static bool
-mcast_copy_record(struct ipoib_mcast_group *group,
-                  const struct ib_mcmember_record *rec)
-{
-    uint32_t sl_flow_hop = ntohl(rec->sl_flow_hop);
-    uint32_t flow_label = sl_flow_hop >> 8 & 0xfffff;
-    uint32_t qkey = ntohl(rec->qkey);
-    uint8_t mtu = rec->mtu & 0x3f;
-    uint8_t rate = rec->rate & 0x3f;
-    uint8_t sl = sl_flow_hop >> 28;
-    uint8_t hop_limit = sl_flow_hop & 0xff;
-    bool changed;
-
-    changed = (qkey != group->qkey || mtu != group->mtu || rate != group->rate
-               || sl != group->sl || rec->tclass != group->tclass
-               || hop_limit != group->hop_limit
-               || flow_label != group->flow_label);
-    group->mlid = ntohs(rec->mlid);
-    group->mtu = mtu;
-    group->rate = rate;
-    group->sl = sl;
-    group->tclass = rec->tclass;
-    group->hop_limit = hop_limit;
-    group->flow_label = flow_label;
-    group->qkey = qkey;
-    return changed;
-}
-
-/* Makes the AH of 'group' be what the group says; an AH that is right already
- * stays. */
-static int
-mcast_update_ah(struct ipoib_mcast_group *group)
-{
-    struct ipoib_mcast *mcast = group->mcast;
-    struct ibv_ah_attr attr, copy;
-    struct ibv_ah *ah;
-
-    memset(&attr, 0, sizeof attr);
-    attr.dlid = group->mlid;
-    attr.sl = group->sl;
-    attr.static_rate = group->rate;
-    attr.port_num = mcast->params.port;
-    attr.is_global = 1;
-    memcpy(attr.grh.dgid.raw, group->mgid.raw, IB_GID_LEN);
-    attr.grh.flow_label = group->flow_label;
-    attr.grh.hop_limit = group->hop_limit;
-    attr.grh.traffic_class = group->tclass;
-    if (group->ah && !memcmp(&attr, &group->attr, sizeof attr)) {
-        return 0;
-    }
-
-    copy = attr;
-    ah = mcast->verbs->create_ah(mcast->pd, &copy);
-    if (!ah) {
-        return errno ? errno : EIO;
-    }
-    group->attr = attr;
-    mcast_set_ah(group, ah);
-    return 0;
-}
-
-static void
-mcast_log_join(const struct ipoib_mcast_group *group)
-{
-    struct ds ds = DS_EMPTY_INITIALIZER;
-
-    VLOG(mcast_is_broadcast(group) ? VLL_INFO : VLL_DBG,
-         "joined group %s: MLID 0x%04"PRIx16", MTU %d, rate %"PRIu8", "
-         "SL %"PRIu8", Q_Key 0x%08"PRIx32", join state 0x%"PRIx8,
-         mcast_format(group, &ds), group->mlid, ib_mtu_bytes(group->mtu),
-         group->rate, group->sl, group->qkey, group->join_state);
-    ds_destroy(&ds);
-}
-
-/* Has 'group' joined again, from the start. */
-static void
-mcast_mark_again(struct ipoib_mcast_group *group)
-{
-    if (group->state != IPOIB_MCAST_LEAVING) {
-        /* A join under way asks for what is out of date, or was answered by
-         * an SA that is gone since. */
-        mcast_cancel(group);
-        if (group->state == IPOIB_MCAST_JOINING) {
-            group->state = IPOIB_MCAST_IDLE;
-        }
-        group->again = group->state == IPOIB_MCAST_JOINED;
-        group->backoff = 0;
-        group->next_try = 0;
-        group->create = false;
-    }
-    mcast_enqueue(group);
-}
-
-/* When 'group', which is joined, is to be joined again in case that somebody
- * else has left it.  Each has a time of its own, so that they don't all come
- * at once. */
-static long long int
-mcast_refresh_due(const struct ipoib_mcast_group *group)
-{
-    return (group->mcast->policy.refresh
-            ? group->joined + IPOIB_MCAST_REFRESH
-              - group->node.hash % (IPOIB_MCAST_REFRESH / 4)
-            : LLONG_MAX);
-}
-
-/* 'group' was joined, and 'rec' is what the SA has of it. */
-static void
-mcast_joined(struct ipoib_mcast_group *group,
-             const struct ib_mcmember_record *rec)
-{
-    struct ipoib_mcast *mcast = group->mcast;
-    bool first = group->state != IPOIB_MCAST_JOINED;
-    bool new_params = mcast_copy_record(group, rec);
-
-    group->known = true;
-    group->create = false;
-    group->last_error = mcast_update_ah(group);
-    if (group->last_error) {
-        mcast_join_failed(group);
-        return;
-    }
-    group->state = IPOIB_MCAST_JOINED;
-    group->joined = mcast_now(mcast);
-    group->again = false;
-    group->backoff = 0;
-    group->next_try = 0;
-    if (first || !mcast_is_broadcast(group) || new_params) {
-        mcast_log_join(group);
-    }
-
-    mcast_schedule(mcast, mcast_refresh_due(group));
-    mcast_enqueue(group);
-    if (mcast_is_broadcast(group)) {
-        /* The others wait for this, and are like it. */
-        if (new_params) {
-            struct ipoib_mcast_group *other;
-
-            HMAP_FOR_EACH (other, node, &mcast->groups) {
-                if (other != group) {
-                    mcast_mark_again(other);
-                }
-            }
-        }
-        mcast_enqueue_all(mcast);
-    }
-    if (group->want & IPOIB_MCAST_RECV) {
-        group->last_error = mcast_attach(group);
-    }
-    mcast_changed(group);
-}
-
-static void
-mcast_join_answer(void *group_, int error, uint16_t status,
-                  const struct ib_sa_mad *mad)
-{
-    struct ipoib_mcast_group *group = group_;
-
-    group->request = NULL;
-    group->mcast->n_requests--;
-    group->last_error = error;
-    group->last_status = status;
-    if (!error && !status) {
-        const struct ib_mcmember_record *rec
-            = ALIGNED_CAST(const struct ib_mcmember_record *, mad->data);
-        uint8_t join_state = rec->scope_join & 0xf;
-
-        /* Whatever comes of it, this is to be left in the end. */
-        group->join_state = join_state ? join_state : mcast_join_state(group);
-        group->last_error = mcast_check_record(group, rec);
-        if (!group->last_error) {
-            mcast_joined(group, rec);
-            return;
-        }
-        COVERAGE_INC(ipoib_mcast_bad_record);
-    }
-    mcast_join_failed(group);
 }
 
 /* What is to be done. */
@@ -767,7 +356,25 @@ mcast_needs_join(const struct ipoib_mcast_group *group)
 {
     return (group->state != IPOIB_MCAST_JOINED || group->again
             || (group->want & IPOIB_MCAST_RECV
-                && !(group->join_state & IB_JOIN_FULL)));
+                && !(group->join_state & IB_JOIN_FULL))
+            || (group->want & IPOIB_MCAST_ROUTER
+                && !(group->join_state & (IB_JOIN_FULL | IB_JOIN_NON))));
+}
+
+/* Returns true if 'group' has a membership that it should not have any more,
+ * and which only leaving it wholly takes away: one that keeps the group alive
+ * where only a router listens, or a non-member's where nobody does. */
+static bool
+mcast_needs_less(const struct ipoib_mcast_group *group)
+{
+    uint8_t keeps = IB_JOIN_FULL | IB_JOIN_SEND_ONLY_FULL;
+
+    return (group->state == IPOIB_MCAST_JOINED && group->mcast->policy.leave
+            && ((group->want == IPOIB_MCAST_ROUTER
+                 && group->join_state & keeps)
+                || (group->want == IPOIB_MCAST_SEND
+                    && group->join_state & IB_JOIN_NON
+                    && !(group->join_state & keeps))));
 }
 
 /* Returns true if 'group' may be joined at this time.  If not, all groups are
@@ -784,7 +391,7 @@ mcast_may_join(const struct ipoib_mcast_group *group)
         return true;
     }
     return (b->state == IPOIB_MCAST_JOINED && !b->again && !b->request
-            && (group->want & IPOIB_MCAST_RECV
+            && (ipoib_mcast_receives(group)
                 || group->join_state & IB_JOIN_FULL
                 || ipoib_sa_is_settled(mcast->sa)));
 }
@@ -793,14 +400,14 @@ mcast_may_join(const struct ipoib_mcast_group *group)
 static void
 mcast_step_attach(struct ipoib_mcast_group *group, long long int now)
 {
-    if (!(group->want & IPOIB_MCAST_RECV)) {
-        mcast_detach(group);
+    if (!ipoib_mcast_receives(group)) {
+        ipoib_mcast_detach(group);
     } else if (!group->attached) {
         if (now < group->next_try) {
-            mcast_schedule(group->mcast, group->next_try);
+            ipoib_mcast_schedule(group->mcast, group->next_try);
             return;
         }
-        group->last_error = mcast_attach(group);
+        group->last_error = ipoib_mcast_attach(group);
         if (group->last_error) {
             static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(1, 5);
 
@@ -809,11 +416,11 @@ mcast_step_attach(struct ipoib_mcast_group *group, long long int now)
             group->backoff = (group->backoff ? MIN(group->backoff * 2,
                                                    MCAST_BACKOFF_MAX) : 1);
             group->next_try = now + group->backoff * 1000LL;
-            mcast_schedule(group->mcast, group->next_try);
+            ipoib_mcast_schedule(group->mcast, group->next_try);
         } else {
             group->backoff = 0;
             group->next_try = 0;
-            mcast_changed(group);
+            ipoib_mcast_changed(group);
         }
     }
 }
@@ -824,15 +431,15 @@ mcast_step(struct ipoib_mcast_group *group, long long int now)
 {
     if (group->request) {
         /* One at a time: its answer comes back here. */
-    } else if (!group->want) {
-        mcast_leave(group);
+    } else if (!group->want || mcast_needs_less(group)) {
+        ipoib_mcast_leave(group);
     } else if (!mcast_needs_join(group)) {
         mcast_step_attach(group, now);
     } else if (mcast_may_join(group)) {
         if (now >= group->next_try) {
-            mcast_send_join(group);
+            ipoib_mcast_send_join(group);
         } else {
-            mcast_schedule(group->mcast, group->next_try);
+            ipoib_mcast_schedule(group->mcast, group->next_try);
         }
     }
 }
@@ -843,7 +450,7 @@ mcast_scan(struct ipoib_mcast_group *group, long long int now)
 {
     struct ipoib_mcast *mcast = group->mcast;
 
-    if (group->want & IPOIB_MCAST_SEND && !mcast_is_broadcast(group)) {
+    if (group->want & IPOIB_MCAST_SEND && !ipoib_mcast_is_broadcast(group)) {
         uint32_t used;
         long long int due;
 
@@ -852,24 +459,24 @@ mcast_scan(struct ipoib_mcast_group *group, long long int now)
         due = (used + (long long int) IPOIB_MCAST_IDLE_TIMEOUT) * 1000;
         if (now >= due) {
             group->want &= ~IPOIB_MCAST_SEND;
-            mcast_enqueue(group);
+            ipoib_mcast_enqueue(group);
         } else {
-            mcast_schedule(mcast, due);
+            ipoib_mcast_schedule(mcast, due);
         }
     }
     if (group->state == IPOIB_MCAST_JOINED && !group->again) {
-        group->again = now >= mcast_refresh_due(group);
+        group->again = now >= ipoib_mcast_refresh_due(group);
         if (group->again) {
-            mcast_enqueue(group);
+            ipoib_mcast_enqueue(group);
         } else {
-            mcast_schedule(mcast, mcast_refresh_due(group));
+            ipoib_mcast_schedule(mcast, ipoib_mcast_refresh_due(group));
         }
     }
     if (group->next_try) {
         if (now >= group->next_try) {
-            mcast_enqueue(group);
+            ipoib_mcast_enqueue(group);
         } else {
-            mcast_schedule(mcast, group->next_try);
+            ipoib_mcast_schedule(mcast, group->next_try);
         }
     }
 }
@@ -882,7 +489,7 @@ ipoib_mcast_run(struct ipoib_mcast *mcast, long long int now)
     mcast->now = now;
     if (settled != mcast->settled) {
         mcast->settled = settled;
-        mcast_enqueue_all(mcast);
+        ipoib_mcast_enqueue_all(mcast);
     }
     if (now >= mcast->next_scan
         && now >= mcast->last_scan + MCAST_SCAN_PAUSE) {
@@ -951,19 +558,23 @@ ipoib_mcast_want(struct ipoib_mcast *mcast, const struct ib_gid *mgid,
         }
     }
     old = group->want;
+    if (why & ~old & IPOIB_MCAST_ROUTER) {
+        mcast->n_router++;
+    }
     group->want |= why;
     if (why & IPOIB_MCAST_RECV) {
         group->n_recv++;
     }
     if (why & IPOIB_MCAST_SEND) {
         struct ipoib_mcast_fast *fast = ipoib_mcast_fast(mcast, group->slot);
-        uint32_t used = mcast_now(mcast) / 1000;
+        uint32_t used = ipoib_mcast_now(mcast) / 1000;
 
         atomic_store_relaxed(&fast->used, used);
-        mcast_schedule(mcast, (used + 1LL + IPOIB_MCAST_IDLE_TIMEOUT) * 1000);
+        ipoib_mcast_schedule(
+            mcast, (used + 1LL + IPOIB_MCAST_IDLE_TIMEOUT) * 1000);
     }
     if (group->want != old) {
-        mcast_enqueue(group);
+        ipoib_mcast_enqueue(group);
     }
     return group;
 }
@@ -973,10 +584,21 @@ ipoib_mcast_unwant(struct ipoib_mcast *mcast, const struct ib_gid *mgid)
 {
     struct ipoib_mcast_group *group = ipoib_mcast_find(mcast, mgid);
 
-    if (group && group->n_recv > mcast_is_broadcast(group)
+    if (group && group->n_recv > ipoib_mcast_is_broadcast(group)
         && !--group->n_recv) {
         group->want &= ~IPOIB_MCAST_RECV;
-        mcast_enqueue(group);
+        ipoib_mcast_enqueue(group);
+    }
+}
+
+void
+ipoib_mcast_unwant_router(struct ipoib_mcast *mcast, const struct ib_gid *mgid)
+{
+    struct ipoib_mcast_group *group = ipoib_mcast_find(mcast, mgid);
+
+    if (group && group->want & IPOIB_MCAST_ROUTER) {
+        ipoib_mcast_drop_router(group);
+        ipoib_mcast_enqueue(group);
     }
 }
 
@@ -994,7 +616,7 @@ ipoib_mcast_set_policy(struct ipoib_mcast *mcast,
                        const struct ipoib_mcast_policy *policy)
 {
     mcast->policy = *policy;
-    mcast_schedule(mcast, 0);
+    ipoib_mcast_schedule(mcast, 0);
 }
 
 void
@@ -1003,7 +625,7 @@ ipoib_mcast_rejoin_all(struct ipoib_mcast *mcast)
     struct ipoib_mcast_group *group;
 
     HMAP_FOR_EACH (group, node, &mcast->groups) {
-        mcast_mark_again(group);
+        ipoib_mcast_mark_again(group);
     }
     if (mcast->broadcast) {
         mcast_dequeue(mcast->broadcast);
@@ -1018,13 +640,13 @@ mcast_suspend(struct ipoib_mcast *mcast)
     struct ipoib_mcast_group *group;
 
     HMAP_FOR_EACH (group, node, &mcast->groups) {
-        mcast_cancel(group);
+        ipoib_mcast_cancel(group);
         if (group->state == IPOIB_MCAST_JOINING) {
             group->state = IPOIB_MCAST_IDLE;
         } else if (group->state == IPOIB_MCAST_LEAVING) {
             group->state = IPOIB_MCAST_IDLE;
             group->join_state = 0;
-            mcast_enqueue(group);
+            ipoib_mcast_enqueue(group);
         }
     }
 }
@@ -1048,17 +670,17 @@ mcast_rekey(struct ipoib_mcast_group *group, uint16_t pkey)
     struct ipoib_mcast *mcast = group->mcast;
 
     if (group->join_state && mcast->params.active && mcast->policy.leave
-        && !mcast_is_broadcast(group)) {
+        && !ipoib_mcast_is_broadcast(group)) {
         struct ib_mcmember_record rec;
 
-        mcast_leave_record(group, &rec);
+        ipoib_mcast_leave_record(group, &rec);
         ipoib_sa_send_once(mcast->sa, IB_METHOD_DELETE,
                            IB_ATTR_MCMEMBER_RECORD, IB_MCM_MASK_LEAVE, &rec,
                            sizeof rec);
     }
-    mcast_cancel(group);
-    mcast_detach(group);
-    mcast_set_ah(group, NULL);
+    ipoib_mcast_cancel(group);
+    ipoib_mcast_detach(group);
+    ipoib_mcast_set_ah(group, NULL);
     mcast_unpublish(group);
     hmap_remove(&mcast->groups, &group->node);
 
@@ -1067,7 +689,7 @@ mcast_rekey(struct ipoib_mcast_group *group, uint16_t pkey)
     group->state = IPOIB_MCAST_IDLE;
     group->join_state = 0;
     group->known = false;
-    mcast_enqueue(group);
+    ipoib_mcast_enqueue(group);
 }
 
 static void
@@ -1089,7 +711,7 @@ mcast_set_pkey(struct ipoib_mcast *mcast, uint16_t pkey)
         mcast_publish(groups[i]);
     }
     for (size_t i = 0; i < n; i++) {
-        mcast_changed(groups[i]);
+        ipoib_mcast_changed(groups[i]);
     }
     free(groups);
 }
@@ -1134,21 +756,21 @@ ipoib_mcast_leave_all(struct ipoib_mcast *mcast)
     HMAP_FOR_EACH (group, node, &mcast->groups) {
         if (group->request && group->state != IPOIB_MCAST_LEAVING) {
             /* A join that is under way may have been done. */
-            group->join_state |= mcast_join_state(group);
+            group->join_state |= ipoib_mcast_join_state(group);
         }
-        mcast_cancel(group);
-        mcast_detach(group);
-        mcast_set_ah(group, NULL);
+        ipoib_mcast_cancel(group);
+        ipoib_mcast_detach(group);
+        ipoib_mcast_set_ah(group, NULL);
     }
     mcast->params.active = false;
 
     HMAP_FOR_EACH (group, node, &mcast->groups) {
         if (send && group->join_state
-            && (!mcast_is_broadcast(group)
+            && (!ipoib_mcast_is_broadcast(group)
                 || mcast->policy.leave_broadcast)) {
             struct ib_mcmember_record rec;
 
-            mcast_leave_record(group, &rec);
+            ipoib_mcast_leave_record(group, &rec);
             send = !ipoib_sa_send_once(mcast->sa, IB_METHOD_DELETE,
                                        IB_ATTR_MCMEMBER_RECORD,
                                        IB_MCM_MASK_LEAVE, &rec, sizeof rec);
@@ -1165,8 +787,8 @@ ipoib_mcast_detach_all(struct ipoib_mcast *mcast)
 
     HMAP_FOR_EACH (group, node, &mcast->groups) {
         if (group->attached) {
-            mcast_detach(group);
-            mcast_enqueue(group);
+            ipoib_mcast_detach(group);
+            ipoib_mcast_enqueue(group);
         }
     }
 }

@@ -58,6 +58,8 @@ enum ipoib_mcast_state {
 enum {
     IPOIB_MCAST_RECV = 1 << 0,  /* To receive: full member, attached. */
     IPOIB_MCAST_SEND = 1 << 1,  /* To send only. */
+    IPOIB_MCAST_ROUTER = 1 << 2, /* To receive, as long as there is such a
+                                  * group: non-member, attached. */
 };
 
 struct ipoib_mcast_group {
@@ -66,6 +68,7 @@ struct ipoib_mcast_group {
     struct ib_gid mgid;
     unsigned int want;          /* IPOIB_MCAST_*. */
     unsigned int n_recv;        /* Users that want to receive. */
+    unsigned int router_gen;    /* For the user of IPOIB_MCAST_ROUTER. */
     enum ipoib_mcast_state state;
     uint8_t join_state;         /* IB_JOIN_*, what the SA has. */
     uint16_t mlid;              /* Host byte order, as all that follow. */
@@ -134,7 +137,8 @@ void ipoib_mcast_set_params(struct ipoib_mcast *,
 
 /* The group, which is made and joined if need be.  For IPOIB_MCAST_RECV each
  * call is one user more; IPOIB_MCAST_SEND lasts until nothing was sent for
- * IPOIB_MCAST_IDLE_TIMEOUT seconds.  Returns NULL if there are too many groups
+ * IPOIB_MCAST_IDLE_TIMEOUT seconds; IPOIB_MCAST_ROUTER is there or not,
+ * whoever asks.  Returns NULL if there are too many groups
  * or 'mgid' is not an MGID. */
 #define IPOIB_MCAST_MAX 16383
 #define IPOIB_MCAST_IDLE_TIMEOUT 120
@@ -144,6 +148,10 @@ struct ipoib_mcast_group *ipoib_mcast_want(struct ipoib_mcast *,
 /* One user of IPOIB_MCAST_RECV less; the last one leaves (or stays as a
  * sender). */
 void ipoib_mcast_unwant(struct ipoib_mcast *, const struct ib_gid *mgid);
+/* Ends IPOIB_MCAST_ROUTER, which ends by itself if the SA does not know the
+ * group. */
+void ipoib_mcast_unwant_router(struct ipoib_mcast *,
+                               const struct ib_gid *mgid);
 struct ipoib_mcast_group *ipoib_mcast_find(const struct ipoib_mcast *,
                                            const struct ib_gid *mgid);
 /* The broadcast group, joined, or NULL. */

@@ -255,6 +255,8 @@ check_ipv4(const uint8_t *ip, size_t len, size_t *ip_len, size_t *l4_ofs)
 
     if (nh->ip_proto == IPPROTO_IGMP) {
         return l4_len >= IGMP_HEADER_LEN ? IPOIB_IP_IGMP : IPOIB_IP_DATA;
+    } else if (nh->ip_proto == IPPROTO_PIM) {
+        return l4_len >= PIM_HEADER_LEN ? IPOIB_IP_PIM : IPOIB_IP_DATA;
     } else if (nh->ip_proto == IPPROTO_UDP && l4_len >= UDP_HEADER_LEN) {
         const struct udp_header *udp = (const void *) (ip + hlen);
         uint16_t dst = ntohs(udp->udp_dst);
@@ -363,7 +365,8 @@ check_ipv6(const uint8_t *ip, size_t len, size_t *ip_len, size_t *l4_ofs)
     *l4_ofs = ofs;
     return (proto == IPPROTO_ICMPV6
             ? classify_icmp6(ip + ofs, total - ofs)
-            : IPOIB_IP_DATA);
+            : proto == IPPROTO_PIM && total - ofs >= PIM_HEADER_LEN
+            ? IPOIB_IP_PIM : IPOIB_IP_DATA);
 }
 
 enum ipoib_ip_class

@@ -110,6 +110,8 @@ const struct ipoib_arp *ipoib_arp_parse(const void *data, size_t len);
 /* The same for Ethernet's ARP (hardware type 1, 6 and 4 bytes, IPv4). */
 const struct arp_eth_header *ipoib_arp_eth_parse(const void *data, size_t len);
 
+#define PIM_HEADER_LEN 4
+
 /* Result of ipoib_packet_check_ip(). */
 enum ipoib_ip_class {
     IPOIB_IP_BAD,               /* Too short, wrong version or lengths. */
@@ -117,6 +119,7 @@ enum ipoib_ip_class {
     IPOIB_IP_ND,                /* RS, RA, NS, NA or Redirect. */
     IPOIB_IP_IGMP,              /* IGMP, whole header there. */
     IPOIB_IP_MLD,               /* ICMPv6 130 to 132, 143, 8 bytes there. */
+    IPOIB_IP_PIM,               /* Whole header there. */
     IPOIB_IP_DHCP,              /* UDP to port 67 or 68, IPv4. */
 };
 

@@ -52,6 +52,15 @@ void ipoib_partition_wait_txqs(const struct ipoib_partition *);
 /* True if one of them can be restarted now. */
 bool ipoib_partition_txqs_pending(const struct ipoib_partition *);
 
+/* ipoib-partition-born.c: groups that are born on the fabric. */
+void ipoib_partition_born_init(struct ipoib_partition *);
+void ipoib_partition_born_destroy(struct ipoib_partition *);
+void ipoib_partition_born_run(struct ipoib_partition *, long long int now);
+void ipoib_partition_born_wait(const struct ipoib_partition *);
+/* See struct ipoib_hca_client_ops. */
+void ipoib_partition_born_trap(struct ipoib_partition *, uint16_t trap,
+                               const struct ib_gid *mgid);
+
 /* ipoib-partition-watch.c: queues that fail, or stand still. */
 /* The device reports an error of 'qpn', of whatever partition. */
 void ipoib_partition_qp_event(struct ipoib_partition *, enum ibv_event_type,

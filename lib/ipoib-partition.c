@@ -264,9 +264,22 @@ snoop_left(void *part_, const struct in6_addr *ip)
     ipoib_mcast_unwant(part->shared.mcast, &mgid);
 }
 
+static void
+snoop_ask(void *part_, const struct in6_addr *ip)
+{
+    struct ipoib_partition *part = part_;
+    ovs_be32 ip4 = in6_addr_get_mapped_ipv4(ip);
+    struct eth_addr mac = part->shared.mac;
+
+    ipoib_partition_deliver(part, 0,
+                            ip4 ? ipoib_snoop_compose_igmp_query(mac, ip4)
+                            : ipoib_snoop_compose_mld_query(mac, ip));
+}
+
 static const struct ipoib_snoop_ops snoop_ops = {
     .joined = snoop_joined,
     .left = snoop_left,
+    .ask = snoop_ask,
 };
 
 
@@ -438,6 +451,13 @@ partition_qp_event(struct ipoib_hca_client *client, enum ibv_event_type type,
     ipoib_partition_qp_event(partition_of_client(client), type, qpn);
 }
 
+static void
+partition_trap(struct ipoib_hca_client *client, uint16_t trap,
+               const struct ib_gid *mgid)
+{
+    ipoib_partition_born_trap(partition_of_client(client), trap, mgid);
+}
+
 void
 ipoib_partition_update(struct ipoib_partition *part)
 {
@@ -524,8 +544,19 @@ partition_run_queries(struct ipoib_partition *part, long long int now)
         part->n_queries--;
         part->next_query = now + (QUERY_DELAY
                                   << (N_QUERIES - part->n_queries));
-        ipoib_partition_deliver(part, 0, ipoib_snoop_compose_igmp_query(mac));
-        ipoib_partition_deliver(part, 0, ipoib_snoop_compose_mld_query(mac));
+        ipoib_partition_deliver(part, 0,
+                                ipoib_snoop_compose_igmp_query(mac, 0));
+        ipoib_partition_deliver(part, 0,
+                                ipoib_snoop_compose_mld_query(mac, NULL));
+        if (!part->n_queries) {
+            /* Earlier ones may not have reached everybody. */
+            const struct ipoib_query query = { .general = true,
+                                               .sourceless = true,
+                                               .max_resp = 1000 };
+
+            ipoib_snoop_query(part->snoop, false, &query, false, now);
+            ipoib_snoop_query(part->snoop, true, &query, false, now);
+        }
     }
 }
 
@@ -543,6 +574,7 @@ partition_run(struct ipoib_hca_client *client, long long int now)
     ipoib_partition_run_txqs(part);
     more = partition_run_rings(part, now);
     ipoib_snoop_run(part->snoop, now);
+    ipoib_partition_born_run(part, now);
     ipoib_mcast_run(part->shared.mcast, now);
     ipoib_path_table_run(part->paths, now);
     ipoib_hostqps_run(part->hostqps, now);
@@ -563,6 +595,7 @@ partition_wait(struct ipoib_hca_client *client)
     }
     ipoib_partition_wait_txqs(part);
     ipoib_snoop_wait(part->snoop);
+    ipoib_partition_born_wait(part);
     ipoib_mcast_wait(part->shared.mcast);
     ipoib_path_table_wait(part->paths);
     ipoib_hostqps_wait(part->hostqps);
@@ -599,6 +632,7 @@ static const struct ipoib_hca_client_ops client_ops = {
     .pending = partition_pending,
     .port_changed = partition_port_changed,
     .qp_event = partition_qp_event,
+    .trap = partition_trap,
 };
 
 
@@ -701,6 +735,7 @@ ipoib_partition_create(struct ipoib_hca_port *port, uint16_t pkey,
     part->known = ipoib_known_create(part->pkey);
     partition_join_link_scope(part);
     partition_set_path_params(part);
+    ipoib_partition_born_init(part);
     ipoib_hca_port_add_client(port, &part->client);
     *partp = part;
     return 0;
@@ -716,6 +751,7 @@ ipoib_partition_destroy(struct ipoib_partition *part)
         return;
     }
     part->removing = true;
+    ipoib_partition_born_destroy(part);
     ipoib_hca_port_remove_client(part->port, &part->client);
     ipoib_mcast_leave_all(part->shared.mcast);
     ipoib_sa_run(part->port->sa, time_msec());

@@ -53,6 +53,14 @@ enum ipoib_leave {
     IPOIB_LEAVE_NEVER,
 };
 
+/* options:mcast-router: whether there is a multicast router on Ethernet, which
+ * is to get what is sent to groups of the fabric. */
+enum ipoib_mcast_router {
+    IPOIB_ROUTER_AUTO,          /* If one is heard. */
+    IPOIB_ROUTER_ALWAYS,
+    IPOIB_ROUTER_NEVER,
+};
+
 struct ipoib_partition_config {
     unsigned int n_rxq, n_txq, n_rxq_desc, n_txq_desc;
     size_t max_host_qps, max_neighbours;
@@ -61,6 +69,7 @@ struct ipoib_partition_config {
     enum ipoib_leave leave;     /* options:ib-leave. */
     unsigned int eth_mtu;       /* options:eth-mtu, 0: none. */
     bool clamp_mss;             /* options:clamp-mss. */
+    enum ipoib_mcast_router mcast_router; /* options:mcast-router. */
 };
 
 struct ipoib_partition_ops {
@@ -94,6 +103,13 @@ struct ipoib_partition {
     struct ipoib_path_table *paths;
     struct ipoib_snoop *snoop;
     struct ipoib_known *known;  /* Hosts, for other ports of the process. */
+    struct {                    /* ipoib-partition-born.c. */
+        bool router;            /* Groups of the fabric are wanted. */
+        struct ipoib_sa_request *request; /* For the table of groups. */
+        unsigned int gen;       /* Of the last request. */
+        unsigned int backoff;   /* Seconds. */
+        long long int next_try; /* LLONG_MAX: none is to be made. */
+    } born;
 
     struct ipoib_rx_stats rx_stats;
     struct ipoib_tx_stats tx_stats;
@@ -139,6 +155,9 @@ int ipoib_partition_configure(struct ipoib_partition *,
 /* 'netdev' is what the kernel has of the same partition. */
 void ipoib_partition_set_kernel(struct ipoib_partition *,
                                 const struct ipoib_kernel_netdev *netdev);
+
+/* True if groups of the fabric are joined for a multicast router. */
+bool ipoib_partition_has_router(const struct ipoib_partition *);
 
 /* Groups that the SA or the device has refused. */
 size_t ipoib_partition_n_refused(const struct ipoib_partition *);

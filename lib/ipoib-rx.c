@@ -470,6 +470,7 @@ rx_inspect(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
         return false;
 
     case IPOIB_IP_DATA:
+    case IPOIB_IP_PIM:
     case IPOIB_IP_DHCP:
     default:
         return true;

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "coverage.h"
+#include "ipoib-sa-rmpp.h"
 #include "openvswitch/list.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
@@ -52,6 +53,8 @@ struct ipoib_sa_request {
     struct ovs_list node;       /* In ipoib_sa's 'queued' or 'outstanding'. */
     struct ib_sa_mad mad;
     ipoib_sa_cb *cb;
+    ipoib_sa_table_cb *table_cb; /* Instead of 'cb': GetTable. */
+    struct ipoib_rmpp table;    /* If 'table_cb'. */
     void *aux;
     bool outstanding;           /* Has a slot. */
     bool sent_before;
@@ -69,6 +72,8 @@ struct ipoib_sa_request {
 struct ipoib_sa {
     struct ipoib_mad_transport *transport;
     struct ipoib_mad_dest dest;
+    ipoib_sa_report_cb *report_cb;
+    void *report_aux;
 
     struct ovs_list queued;
     struct ovs_list outstanding;
@@ -107,6 +112,13 @@ ipoib_sa_create(void)
     return sa;
 }
 
+static void
+sa_free(struct ipoib_sa_request *r)
+{
+    ipoib_rmpp_destroy(&r->table);
+    free(r);
+}
+
 void
 ipoib_sa_destroy(struct ipoib_sa *sa)
 {
@@ -116,10 +128,10 @@ ipoib_sa_destroy(struct ipoib_sa *sa)
         return;
     }
     LIST_FOR_EACH_POP (r, node, &sa->queued) {
-        free(r);
+        sa_free(r);
     }
     LIST_FOR_EACH_POP (r, node, &sa->outstanding) {
-        free(r);
+        sa_free(r);
     }
     free(sa);
 }
@@ -128,6 +140,13 @@ void
 ipoib_sa_set_window(struct ipoib_sa *sa, unsigned int window)
 {
     sa->window = MIN(MAX(window, 1), SA_N_SLOTS);
+}
+
+void
+ipoib_sa_set_report_cb(struct ipoib_sa *sa, ipoib_sa_report_cb *cb, void *aux)
+{
+    sa->report_cb = cb;
+    sa->report_aux = aux;
 }
 
 bool
@@ -237,6 +256,20 @@ ipoib_sa_send(struct ipoib_sa *sa, uint8_t method, uint16_t attr_id,
     return r;
 }
 
+struct ipoib_sa_request *
+ipoib_sa_send_get_table(struct ipoib_sa *sa, uint16_t attr_id,
+                        uint64_t comp_mask, const void *record, size_t len,
+                        ipoib_sa_table_cb *cb, void *aux)
+{
+    struct ipoib_sa_request *r = ipoib_sa_send(sa, IB_METHOD_GET_TABLE,
+                                               attr_id, comp_mask, record,
+                                               len, NULL, aux);
+
+    r->table_cb = cb;
+    ipoib_rmpp_init(&r->table);
+    return r;
+}
+
 int
 ipoib_sa_send_once(struct ipoib_sa *sa, uint8_t method, uint16_t attr_id,
                    uint64_t comp_mask, const void *record, size_t len)
@@ -282,8 +315,20 @@ ipoib_sa_cancel(struct ipoib_sa *sa, struct ipoib_sa_request *r)
 {
     if (r) {
         sa_unlink(sa, r);
-        free(r);
+        sa_free(r);
     }
+}
+
+static void
+sa_finish_table(struct ipoib_sa *sa, struct ipoib_sa_request *r, int error,
+                uint16_t status)
+{
+    size_t n = status ? 0 : ipoib_rmpp_n_records(&r->table);
+
+    sa_unlink(sa, r);
+    r->table_cb(r->aux, error, status, r->table.data, n,
+                r->table.record_size);
+    sa_free(r);
 }
 
 /* Ends 'r', whose memory is gone before its callback runs. */
@@ -294,6 +339,10 @@ sa_finish(struct ipoib_sa *sa, struct ipoib_sa_request *r, int error,
     ipoib_sa_cb *cb = r->cb;
     void *aux = r->aux;
 
+    if (r->table_cb) {
+        sa_finish_table(sa, r, error, status);
+        return;
+    }
     sa_unlink(sa, r);
     free(r);
     cb(aux, error, status, mad);
@@ -307,6 +356,9 @@ sa_transmit(struct ipoib_sa *sa, struct ipoib_sa_request *r, unsigned int slot,
 {
     int error;
 
+    if (r->table_cb) {
+        ipoib_rmpp_restart(&r->table);
+    }
     r->tid = ++sa->seq << SA_SLOT_BITS | slot;
     put_32aligned_be64(&r->mad.tid,
                        htonll((uint64_t) sa->tid_high << 32 | r->tid));
@@ -575,6 +627,43 @@ sa_receive_report(struct ipoib_sa *sa, const struct ib_sa_mad *mad,
         /* If it cannot be sent, the SA sends the Report again. */
         sa->transport->class->send(sa->transport, &resp, &sa->dest);
     }
+    if (sa->report_cb) {
+        sa->report_cb(sa->report_aux,
+                      ALIGNED_CAST(const struct ib_notice *, mad->data));
+    }
+}
+
+/* A segment of the table that 'r' asked for. */
+static void
+sa_receive_segment(struct ipoib_sa *sa, struct ipoib_sa_request *r,
+                   const struct ib_sa_mad *mad)
+{
+    enum ipoib_rmpp_result result;
+    struct ib_sa_mad ack;
+    bool send_ack;
+
+    result = ipoib_rmpp_receive(&r->table, mad, &ack, &send_ack);
+    if (send_ack && sa->transport && !sa->transport->class->rmpp) {
+        /* If it cannot be sent, the segment comes again. */
+        sa->transport->class->send(sa->transport, &ack, &sa->dest);
+    }
+    switch (result) {
+    case IPOIB_RMPP_MORE:
+        r->deadline = time_msec() + r->timeout;
+        /* Fall through. */
+    case IPOIB_RMPP_IGNORE:
+        return;
+    case IPOIB_RMPP_BAD:
+        sa_bad(sa);
+        /* Fall through. */
+    case IPOIB_RMPP_DONE:
+        break;
+    default:
+        OVS_NOT_REACHED();
+    }
+    sa->stats.n_answers++;
+    sa_count_latency(sa, time_usec() - r->sent);
+    sa_finish(sa, r, result == IPOIB_RMPP_BAD ? EPROTO : 0, 0, mad);
 }
 
 static void
@@ -613,6 +702,10 @@ sa_receive_answer(struct ipoib_sa *sa, const struct ib_sa_mad *mad,
             r->busy = true;
             return;
         }
+    }
+    if (r->table_cb && !status && mad->rmpp_flags & IB_RMPP_FLAG_ACTIVE) {
+        sa_receive_segment(sa, r, mad);
+        return;
     }
     sa->stats.n_answers++;
     sa_count_latency(sa, time_usec() - r->sent);

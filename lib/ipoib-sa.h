@@ -22,8 +22,8 @@
  * timeout that doubles, until an answer comes, it is cancelled, or the tries
  * are used up.  At most 'window' requests are outstanding; others wait their
  * turn.  BUSY is retried with jitter.  Late and unasked answers are counted
- * and dropped.  Reports, which the client never subscribes to (the QPN may
- * have been somebody else's), are counted and answered, so that they end.
+ * and dropped.  Reports are answered also where nobody subscribed to them (the
+ * QPN may have been somebody else's), so that they end.
  *
  * Thread-safety: none; everything belongs to the control thread. */
 
@@ -41,6 +41,10 @@ struct ipoib_sa_request;
 typedef void ipoib_sa_cb(void *aux, int error, uint16_t status,
                          const struct ib_sa_mad *mad);
 
+/* A Report (method 0x06) that arrived from where the SA is; the client answers
+ * it by itself. */
+typedef void ipoib_sa_report_cb(void *aux, const struct ib_notice *);
+
 struct ipoib_sa *ipoib_sa_create(void);
 void ipoib_sa_destroy(struct ipoib_sa *); /* Cancels all, without callbacks. */
 
@@ -54,6 +58,8 @@ void ipoib_sa_undelivered(struct ipoib_sa *, const struct ib_sa_mad *mad);
 /* Where the SA is; 'lid' 0: nowhere yet, requests wait and don't time out.
  * Outstanding requests are sent again at once if it changed. */
 void ipoib_sa_set_dest(struct ipoib_sa *, const struct ipoib_mad_dest *);
+void ipoib_sa_set_report_cb(struct ipoib_sa *, ipoib_sa_report_cb *,
+                            void *aux);
 
 /* Queues a request: 'method' and 'attr_id' (host byte order), 'len' bytes of
  * 'record', of which 'comp_mask' are meant.  Never fails, and never calls back
@@ -62,6 +68,15 @@ struct ipoib_sa_request *
 ipoib_sa_send(struct ipoib_sa *, uint8_t method, uint16_t attr_id,
               uint64_t comp_mask, const void *record, size_t len,
               ipoib_sa_cb *, void *aux);
+/* The same for GetTable of 'attr_id'.  The 'n' records of 'size' bytes at
+ * 'records' are all if 'error' and 'status' are 0; else what came in time,
+ * which may be none. */
+typedef void ipoib_sa_table_cb(void *aux, int error, uint16_t status,
+                               const uint8_t *records, size_t n, size_t size);
+struct ipoib_sa_request *
+ipoib_sa_send_get_table(struct ipoib_sa *, uint16_t attr_id,
+                        uint64_t comp_mask, const void *record, size_t len,
+                        ipoib_sa_table_cb *, void *aux);
 void ipoib_sa_cancel(struct ipoib_sa *, struct ipoib_sa_request *);
 
 void ipoib_sa_run(struct ipoib_sa *, long long int now);

@@ -15,39 +15,69 @@
 #include <config.h>
 #include "ipoib-snoop.h"
 
-#include <netinet/icmp6.h>
 #include "coverage.h"
-#include "csum.h"
-#include "dp-packet.h"
 #include "hash.h"
 #include "openvswitch/hmap.h"
 #include "openvswitch/list.h"
 #include "openvswitch/poll-loop.h"
+#include "openvswitch/token-bucket.h"
 #include "random.h"
 #include "timeval.h"
-#include "unaligned.h"
 #include "util.h"
 
 COVERAGE_DEFINE(ipoib_snoop_too_many);
+COVERAGE_DEFINE(ipoib_snoop_expired);
+COVERAGE_DEFINE(ipoib_snoop_fast_leave);
 
-/* What is kept track of at most: groups, groups of one host, and members of
- * all groups together. */
-#define MAX_GROUPS 16384
-#define MAX_HOST_GROUPS 512
-#define MAX_MEMBERS (16 * MAX_GROUPS)
+/* Members of all groups together, at most. */
+#define MAX_MEMBERS (16 * IPOIB_SNOOP_MAX_GROUPS)
+
+/* Sources of a host that are remembered; one with more listens to all. */
+#define MAX_SOURCES 64
+
+/* Where we ask, we do so this often, with this pause, in ms; and at most so
+ * often a second for all groups together. */
+#define N_ASKS 2
+#define ASK_PAUSE 1000
+#define ASK_RATE 50
+
+/* Time for the answers to a query to get here, in ms, beyond what hosts are
+ * given. */
+#define ANSWER_LATENCY 1000
 
 struct snoop_group {
     struct hmap_node node;      /* In ipoib_snoop 'groups'. */
     struct in6_addr ip;
     struct ovs_list members;    /* Of struct snoop_member. */
-    long long int expires;      /* Without members: when it ends. */
+    long long int v1_until;     /* Hosts with IGMPv1, which do not leave. */
+    long long int old_until;    /* Hosts that keep silent if others report. */
+
+    /* Without members. */
+    struct ovs_list empty;      /* In ipoib_snoop 'empty'. */
+    long long int expires;      /* When it ends. */
+    int n_asks;                 /* Still to be made. */
+    long long int next_ask;
 };
 
 struct snoop_member {
     struct ovs_list node;       /* In 'group->members'. */
     struct hmap_node by_mac;    /* In ipoib_snoop 'members'. */
+    struct ovs_list heard_node; /* In 'heard' of its family, or empty if it is
+                                 * only assumed. */
     struct snoop_group *group;
     struct eth_addr mac;
+    long long int heard;        /* Last report. */
+    bool exclude;               /* Filter mode EXCLUDE; or INCLUDE, with */
+    size_t n_sources;           /* these. */
+    struct in6_addr *sources;
+};
+
+/* IGMP, or MLD. */
+struct snoop_family {
+    struct ipoib_querier querier;
+    struct ovs_list heard;      /* Members, in the order of their reports. */
+    long long int complete;     /* When all that are there have reported;
+                                 * LLONG_MAX: were not asked. */
 };
 
 struct ipoib_snoop {
@@ -56,22 +86,32 @@ struct ipoib_snoop {
     struct hmap groups;
     struct hmap members;        /* Of all groups. */
     uint32_t basis;             /* Of hashes of MACs. */
-    long long int next_expiry;  /* LLONG_MAX: none. */
+    struct snoop_family families[2];
+    struct ovs_list empty;      /* Groups without members. */
+    struct token_bucket asks;
+    size_t max_groups, max_host_groups;
+    uint64_t n_refused;
 };
 
 struct ipoib_snoop *
 ipoib_snoop_create(const struct ipoib_snoop_ops *ops, void *aux)
 {
-    struct ipoib_snoop *snoop = xmalloc(sizeof *snoop);
+    struct ipoib_snoop *snoop = xzalloc(sizeof *snoop);
 
-    *snoop = (struct ipoib_snoop) {
-        .ops = ops,
-        .aux = aux,
-        .basis = random_uint32(),
-        .next_expiry = LLONG_MAX,
-    };
+    snoop->ops = ops;
+    snoop->aux = aux;
+    snoop->basis = random_uint32();
+    snoop->max_groups = IPOIB_SNOOP_MAX_GROUPS;
+    snoop->max_host_groups = IPOIB_SNOOP_MAX_HOST_GROUPS;
     hmap_init(&snoop->groups);
     hmap_init(&snoop->members);
+    ovs_list_init(&snoop->empty);
+    token_bucket_init(&snoop->asks, ASK_RATE, ASK_RATE);
+    for (int i = 0; i < ARRAY_SIZE(snoop->families); i++) {
+        ipoib_querier_init(&snoop->families[i].querier);
+        ovs_list_init(&snoop->families[i].heard);
+        snoop->families[i].complete = LLONG_MAX;
+    }
     return snoop;
 }
 
@@ -79,7 +119,9 @@ static void
 member_free(struct ipoib_snoop *snoop, struct snoop_member *member)
 {
     ovs_list_remove(&member->node);
+    ovs_list_remove(&member->heard_node);
     hmap_remove(&snoop->members, &member->by_mac);
+    free(member->sources);
     free(member);
 }
 
@@ -91,6 +133,7 @@ group_free(struct ipoib_snoop *snoop, struct snoop_group *group)
     LIST_FOR_EACH_SAFE (member, node, &group->members) {
         member_free(snoop, member);
     }
+    ovs_list_remove(&group->empty);
     hmap_remove(&snoop->groups, &group->node);
     free(group);
 }
@@ -109,6 +152,47 @@ ipoib_snoop_destroy(struct ipoib_snoop *snoop)
         free(snoop);
     }
 }
+
+void
+ipoib_snoop_set_limits(struct ipoib_snoop *snoop, size_t max_groups,
+                       size_t max_host_groups)
+{
+    snoop->max_groups = MIN(max_groups, IPOIB_SNOOP_MAX_GROUPS);
+    snoop->max_host_groups = max_host_groups;
+}
+
+uint64_t
+ipoib_snoop_n_refused(const struct ipoib_snoop *snoop)
+{
+    return snoop->n_refused;
+}
+
+size_t
+ipoib_snoop_n_groups(const struct ipoib_snoop *snoop)
+{
+    return hmap_count(&snoop->groups);
+}
+
+size_t
+ipoib_snoop_n_members(const struct ipoib_snoop *snoop)
+{
+    return hmap_count(&snoop->members);
+}
+
+const struct ipoib_querier *
+ipoib_snoop_querier(const struct ipoib_snoop *snoop, bool v6)
+{
+    return &snoop->families[v6].querier;
+}
+
+static struct snoop_family *
+family_of(struct ipoib_snoop *snoop, const struct in6_addr *ip)
+{
+    return &snoop->families[!IN6_IS_ADDR_V4MAPPED(ip)];
+}
+
+
+/* Groups and members. */
 
 static struct snoop_group *
 group_find(const struct ipoib_snoop *snoop, const struct in6_addr *ip)
@@ -158,48 +242,113 @@ host_has_room(const struct ipoib_snoop *snoop, struct eth_addr mac)
                              &snoop->members) {
         n += eth_addr_equals(member->mac, mac);
     }
-    return n < MAX_HOST_GROUPS && hmap_count(&snoop->members) < MAX_MEMBERS;
+    return (n < snoop->max_host_groups
+            && hmap_count(&snoop->members) < MAX_MEMBERS);
+}
+
+static struct snoop_group *
+group_create(struct ipoib_snoop *snoop, const struct in6_addr *ip)
+{
+    struct snoop_group *group = xzalloc(sizeof *group);
+
+    group->ip = *ip;
+    ovs_list_init(&group->members);
+    ovs_list_init(&group->empty);
+    hmap_insert(&snoop->groups, &group->node, hash_bytes(ip, sizeof *ip, 0));
+    return group;
 }
 
 /* Adds the host 'mac', which is not there, to 'group'. */
-static void
-member_add(struct ipoib_snoop *snoop, struct snoop_group *group,
-           struct eth_addr mac)
+static struct snoop_member *
+member_create(struct ipoib_snoop *snoop, struct snoop_group *group,
+              struct eth_addr mac)
 {
-    struct snoop_member *member = xmalloc(sizeof *member);
+    struct snoop_member *member = xzalloc(sizeof *member);
 
     member->group = group;
     member->mac = mac;
     ovs_list_push_back(&group->members, &member->node);
+    ovs_list_init(&member->heard_node);
     hmap_insert(&snoop->members, &member->by_mac, mac_hash(snoop, mac));
+    ovs_list_remove(&group->empty);
+    ovs_list_init(&group->empty);
+    return member;
 }
 
-void
-ipoib_snoop_report(struct ipoib_snoop *snoop, const struct in6_addr *ip,
-                   struct eth_addr mac)
+/* The host 'mac' as a member of the group 'ip', which it is made if need be.
+ * NULL if there is no room. */
+static struct snoop_member *
+member_get(struct ipoib_snoop *snoop, const struct in6_addr *ip,
+           struct eth_addr mac)
 {
     struct snoop_group *group = group_find(snoop, ip);
+    struct snoop_member *member = group ? member_find(snoop, group, mac)
+                                        : NULL;
     bool is_new = !group;
 
-    if (group && member_find(snoop, group, mac)) {
-        return;
+    if (member) {
+        return member;
     }
     if (!host_has_room(snoop, mac)
-        || (is_new && hmap_count(&snoop->groups) >= MAX_GROUPS)) {
+        || (is_new && hmap_count(&snoop->groups) >= snoop->max_groups)) {
         COVERAGE_INC(ipoib_snoop_too_many);
-        return;
+        snoop->n_refused++;
+        return NULL;
     }
     if (is_new) {
-        group = xzalloc(sizeof *group);
-        group->ip = *ip;
-        ovs_list_init(&group->members);
-        hmap_insert(&snoop->groups, &group->node,
-                    hash_bytes(ip, sizeof *ip, 0));
+        group = group_create(snoop, ip);
     }
-    member_add(snoop, group, mac);
+    member = member_create(snoop, group, mac);
     if (is_new) {
         snoop->ops->joined(snoop->aux, ip);
     }
+    return member;
+}
+
+/* 'member' has reported. */
+static void
+member_heard(struct ipoib_snoop *snoop, struct snoop_member *member,
+             long long int now)
+{
+    member->heard = now;
+    ovs_list_remove(&member->heard_node);
+    ovs_list_push_back(&family_of(snoop, &member->group->ip)->heard,
+                       &member->heard_node);
+}
+
+static void
+group_end(struct ipoib_snoop *snoop, struct snoop_group *group)
+{
+    struct in6_addr ip = group->ip;
+
+    group_free(snoop, group);
+    snoop->ops->left(snoop->aux, &ip);
+}
+
+/* 'group' has no member any more that is known. */
+static void
+group_emptied(struct ipoib_snoop *snoop, struct snoop_group *group,
+              long long int now)
+{
+    struct snoop_family *family = family_of(snoop, &group->ip);
+
+    if (now < group->v1_until) {
+        /* Hosts with IGMPv1 answer to general queries only. */
+        group->expires = group->v1_until;
+    } else if (now >= family->complete && now >= group->old_until) {
+        /* All that are there have been asked, and each speaks for itself. */
+        COVERAGE_INC(ipoib_snoop_fast_leave);
+        group_end(snoop, group);
+        return;
+    } else if (ipoib_querier_is_present(&family->querier, now)) {
+        group->expires = now
+                         + ipoib_querier_last_member_time(&family->querier);
+    } else {
+        group->expires = now + IPOIB_SNOOP_LAST_MEMBER;
+        group->n_asks = snoop->ops->ask ? N_ASKS : 0;
+        group->next_ask = now;
+    }
+    ovs_list_push_back(&snoop->empty, &group->empty);
 }
 
 /* Takes 'member' out of its group. */
@@ -211,8 +360,39 @@ member_remove(struct ipoib_snoop *snoop, struct snoop_member *member,
 
     member_free(snoop, member);
     if (ovs_list_is_empty(&group->members)) {
-        group->expires = now + IPOIB_SNOOP_LAST_MEMBER;
-        snoop->next_expiry = MIN(snoop->next_expiry, group->expires);
+        group_emptied(snoop, group, now);
+    }
+}
+
+void
+ipoib_snoop_report(struct ipoib_snoop *snoop, const struct in6_addr *ip,
+                   struct eth_addr mac, int version, long long int now)
+{
+    struct snoop_member *member = member_get(snoop, ip, mac);
+    struct snoop_group *group;
+    long long int until;
+
+    if (member) {
+        group = member->group;
+        until = now + ipoib_querier_membership_interval(
+                          &family_of(snoop, ip)->querier);
+        member->exclude = true;
+        member_heard(snoop, member, now);
+        group->old_until = MAX(group->old_until, until);
+        if (version == 1) {
+            group->v1_until = MAX(group->v1_until, until);
+        }
+    }
+}
+
+void
+ipoib_snoop_assume(struct ipoib_snoop *snoop, const struct in6_addr *ip,
+                   struct eth_addr mac)
+{
+    struct snoop_member *member = member_get(snoop, ip, mac);
+
+    if (member) {
+        member->exclude = true;
     }
 }
 
@@ -240,26 +420,236 @@ ipoib_snoop_host_gone(struct ipoib_snoop *snoop, struct eth_addr mac,
     }
 }
 
+
+/* Filters. */
+
+static struct in6_addr
+source_at(const uint8_t *sources, size_t i, size_t source_len)
+{
+    struct in6_addr ip;
+
+    if (source_len == sizeof ip) {
+        memcpy(&ip, sources + i * source_len, sizeof ip);
+    } else {
+        ovs_be32 ip4;
+
+        memcpy(&ip4, sources + i * source_len, sizeof ip4);
+        ip = in6_addr_mapped_ipv4(ip4);
+    }
+    return ip;
+}
+
+/* Position of 'source' in the list of 'member', 'n_sources' if it is not
+ * there. */
+static size_t
+member_find_source(const struct snoop_member *member,
+                   const struct in6_addr *source)
+{
+    size_t i;
+
+    for (i = 0; i < member->n_sources; i++) {
+        if (ipv6_addr_equals(&member->sources[i], source)) {
+            break;
+        }
+    }
+    return i;
+}
+
+static void
+member_exclude(struct snoop_member *member)
+{
+    member->exclude = true;
+    member->n_sources = 0;
+}
+
+static void
+member_allow(struct snoop_member *member, const uint8_t *sources, size_t n,
+             size_t source_len)
+{
+    if (!member->sources) {
+        member->sources = xmalloc(MAX_SOURCES * sizeof *member->sources);
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct in6_addr source = source_at(sources, i, source_len);
+
+        if (member_find_source(member, &source) == member->n_sources) {
+            if (member->n_sources >= MAX_SOURCES) {
+                member_exclude(member);
+                return;
+            }
+            member->sources[member->n_sources++] = source;
+        }
+    }
+}
+
+static void
+member_block(struct snoop_member *member, const uint8_t *sources, size_t n,
+             size_t source_len)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct in6_addr source = source_at(sources, i, source_len);
+        size_t pos = member_find_source(member, &source);
+
+        if (pos < member->n_sources) {
+            member->sources[pos] = member->sources[--member->n_sources];
+        }
+    }
+}
+
+/* 'type' makes a host a member that was none. */
+static bool
+record_joins(uint8_t type, size_t n_sources)
+{
+    return (type == IGMPV3_MODE_IS_EXCLUDE
+            || type == IGMPV3_CHANGE_TO_EXCLUDE_MODE
+            || (n_sources && (type == IGMPV3_MODE_IS_INCLUDE
+                              || type == IGMPV3_CHANGE_TO_INCLUDE_MODE
+                              || type == IGMPV3_ALLOW_NEW_SOURCES)));
+}
+
+/* (RFC 3376, 6.4; RFC 3810, 7.4; but of one host.) */
+void
+ipoib_snoop_record(struct ipoib_snoop *snoop, const struct in6_addr *ip,
+                   struct eth_addr mac, uint8_t type, const uint8_t *sources,
+                   size_t n_sources, size_t source_len, long long int now)
+{
+    struct snoop_group *group = group_find(snoop, ip);
+    struct snoop_member *member = group ? member_find(snoop, group, mac)
+                                        : NULL;
+
+    if (!member && record_joins(type, n_sources)) {
+        member = member_get(snoop, ip, mac);
+    }
+    if (!member) {
+        return;
+    }
+    member_heard(snoop, member, now);
+    switch (type) {
+    case IGMPV3_MODE_IS_EXCLUDE:
+    case IGMPV3_CHANGE_TO_EXCLUDE_MODE:
+        member_exclude(member);
+        return;
+    case IGMPV3_CHANGE_TO_INCLUDE_MODE:
+        member->exclude = false;
+        member->n_sources = 0;
+        member_allow(member, sources, n_sources, source_len);
+        break;
+    case IGMPV3_MODE_IS_INCLUDE:
+        /* To a query for certain sources, a host in mode EXCLUDE tells which
+         * of them it listens to. */
+        if (!n_sources) {
+            member->exclude = false;
+            member->n_sources = 0;
+        }
+        /* Fall through. */
+    case IGMPV3_ALLOW_NEW_SOURCES:
+        if (!member->exclude) {
+            member_allow(member, sources, n_sources, source_len);
+        }
+        break;
+    case IGMPV3_BLOCK_OLD_SOURCES:
+        if (!member->exclude) {
+            member_block(member, sources, n_sources, source_len);
+        }
+        break;
+    default:
+        break;
+    }
+    if (!member->exclude && !member->n_sources) {
+        member_remove(snoop, member, now);
+    }
+}
+
+
+/* Queriers and routers. */
+
+void
+ipoib_snoop_query(struct ipoib_snoop *snoop, bool v6,
+                  const struct ipoib_query *query, bool from_ethernet,
+                  long long int now)
+{
+    struct snoop_family *family = &snoop->families[v6];
+
+    ipoib_querier_heard(&family->querier, query, from_ethernet, now);
+    if (query->general && family->complete == LLONG_MAX) {
+        family->complete = now + query->max_resp + ANSWER_LATENCY;
+    }
+}
+
+void
+ipoib_snoop_pim_hello(struct ipoib_snoop *snoop, bool v6,
+                      long long int holdtime, long long int now)
+{
+    ipoib_querier_pim(&snoop->families[v6].querier, holdtime, now);
+}
+
+bool
+ipoib_snoop_has_router(const struct ipoib_snoop *snoop, long long int now)
+{
+    return (ipoib_querier_has_router(&snoop->families[0].querier, now)
+            || ipoib_querier_has_router(&snoop->families[1].querier, now));
+}
+
+
+/* Time. */
+
+/* When the first of the members that were heard of goes, LLONG_MAX if none
+ * does.  Without a querier nobody need say anything; and after it has come,
+ * everybody has the time to answer it. */
+static long long int
+family_next_expiry(const struct snoop_family *family, long long int now)
+{
+    const struct ipoib_querier *querier = &family->querier;
+    const struct snoop_member *first;
+
+    if (!ipoib_querier_is_present(querier, now)
+        || ovs_list_is_empty(&family->heard)) {
+        return LLONG_MAX;
+    }
+    first = CONTAINER_OF(ovs_list_front(&family->heard), struct snoop_member,
+                         heard_node);
+    return MAX(first->heard, querier->since)
+           + ipoib_querier_membership_interval(querier);
+}
+
+static void
+family_run(struct ipoib_snoop *snoop, struct snoop_family *family,
+           long long int now)
+{
+    while (now >= family_next_expiry(family, now)) {
+        COVERAGE_INC(ipoib_snoop_expired);
+        member_remove(snoop, CONTAINER_OF(ovs_list_front(&family->heard),
+                                          struct snoop_member, heard_node),
+                      now);
+    }
+}
+
+static void
+group_ask(struct ipoib_snoop *snoop, struct snoop_group *group,
+          long long int now)
+{
+    if (group->n_asks && now >= group->next_ask) {
+        group->n_asks--;
+        group->next_ask = now + ASK_PAUSE;
+        if (token_bucket_withdraw(&snoop->asks, 1)) {
+            snoop->ops->ask(snoop->aux, &group->ip);
+        }
+    }
+}
+
 void
 ipoib_snoop_run(struct ipoib_snoop *snoop, long long int now)
 {
     struct snoop_group *group;
 
-    if (now < snoop->next_expiry) {
-        return;
+    for (int i = 0; i < ARRAY_SIZE(snoop->families); i++) {
+        family_run(snoop, &snoop->families[i], now);
     }
-    snoop->next_expiry = LLONG_MAX;
-    HMAP_FOR_EACH_SAFE (group, node, &snoop->groups) {
-        if (!ovs_list_is_empty(&group->members)) {
-            continue;
-        }
+    LIST_FOR_EACH_SAFE (group, empty, &snoop->empty) {
         if (now >= group->expires) {
-            struct in6_addr ip = group->ip;
-
-            group_free(snoop, group);
-            snoop->ops->left(snoop->aux, &ip);
+            group_end(snoop, group);
         } else {
-            snoop->next_expiry = MIN(snoop->next_expiry, group->expires);
+            group_ask(snoop, group, now);
         }
     }
 }
@@ -267,269 +657,19 @@ ipoib_snoop_run(struct ipoib_snoop *snoop, long long int now)
 void
 ipoib_snoop_wait(struct ipoib_snoop *snoop)
 {
-    if (snoop->next_expiry != LLONG_MAX) {
-        poll_timer_wait_until(snoop->next_expiry);
-    }
-}
+    struct snoop_group *group;
+    long long int now = time_msec();
 
-
-/* Messages. */
+    for (int i = 0; i < ARRAY_SIZE(snoop->families); i++) {
+        long long int next = family_next_expiry(&snoop->families[i], now);
 
-/* A group record of IGMPv3 (RFC 3376, 4.2.12) or MLDv2 (RFC 3810, 5.2.12):
- * a host that includes no source listens to nothing. */
-static void
-snoop_record(struct ipoib_snoop *snoop, uint8_t type, uint16_t n_sources,
-             const struct in6_addr *group, struct eth_addr mac,
-             long long int now)
-{
-    switch (type) {
-    case IGMPV3_MODE_IS_INCLUDE:
-    case IGMPV3_CHANGE_TO_INCLUDE_MODE:
-        if (!n_sources) {
-            ipoib_snoop_leave(snoop, group, mac, now);
-            break;
+        if (next != LLONG_MAX) {
+            poll_timer_wait_until(next);
         }
-        /* Fall through. */
-    case IGMPV3_MODE_IS_EXCLUDE:
-    case IGMPV3_CHANGE_TO_EXCLUDE_MODE:
-    case IGMPV3_ALLOW_NEW_SOURCES:
-        ipoib_snoop_report(snoop, group, mac);
-        break;
-    case IGMPV3_BLOCK_OLD_SOURCES:
-    default:
-        break;
     }
-}
-
-/* True if an IPv4 group is one that a port would join for a host: all but
- * 224.0.0.1, which everybody hears. */
-static bool
-group_is_joinable(ovs_be32 group)
-{
-    return ip_is_multicast(group) && group != htonl(0xe0000001);
-}
-
-static void
-snoop_igmpv3(struct ipoib_snoop *snoop, const uint8_t *igmp, size_t len,
-             struct eth_addr mac, long long int now)
-{
-    const struct igmpv3_header *header = ALIGNED_CAST(void *, igmp);
-    size_t ofs = IGMPV3_HEADER_LEN;
-
-    for (int i = 0; i < ntohs(header->ngrp); i++) {
-        const struct igmpv3_record *record;
-        struct in6_addr group;
-        ovs_be32 ip;
-        size_t size;
-
-        if (len < ofs + IGMPV3_RECORD_LEN) {
-            return;
-        }
-        record = ALIGNED_CAST(void *, igmp + ofs);
-        size = IGMPV3_RECORD_LEN + ntohs(record->nsrcs) * 4
-               + record->aux_len * 4;
-        if (len < ofs + size) {
-            return;
-        }
-        ip = get_16aligned_be32(&record->maddr);
-        if (group_is_joinable(ip)) {
-            group = in6_addr_mapped_ipv4(ip);
-            snoop_record(snoop, record->type, ntohs(record->nsrcs), &group,
-                         mac, now);
-        }
-        ofs += size;
+    LIST_FOR_EACH (group, empty, &snoop->empty) {
+        poll_timer_wait_until(group->n_asks
+                              ? MIN(group->next_ask, group->expires)
+                              : group->expires);
     }
-}
-
-void
-ipoib_snoop_igmp(struct ipoib_snoop *snoop, const void *ip, size_t len,
-                 size_t l4_ofs, struct eth_addr mac, long long int now)
-{
-    const uint8_t *l4 = (const uint8_t *) ip + l4_ofs;
-    const struct igmp_header *igmp = ALIGNED_CAST(void *, l4);
-    struct in6_addr group;
-    ovs_be32 ip4;
-
-    if (len < l4_ofs + IGMP_HEADER_LEN || csum(l4, len - l4_ofs)) {
-        return;
-    }
-    ip4 = get_16aligned_be32(&igmp->group);
-    group = in6_addr_mapped_ipv4(ip4);
-    switch (igmp->igmp_type) {
-    case IGMP_HOST_MEMBERSHIP_REPORT:
-    case IGMPV2_HOST_MEMBERSHIP_REPORT:
-        if (group_is_joinable(ip4)) {
-            ipoib_snoop_report(snoop, &group, mac);
-        }
-        break;
-    case IGMP_HOST_LEAVE_MESSAGE:
-        ipoib_snoop_leave(snoop, &group, mac, now);
-        break;
-    case IGMPV3_HOST_MEMBERSHIP_REPORT:
-        snoop_igmpv3(snoop, l4, len - l4_ofs, mac, now);
-        break;
-    default:
-        break;
-    }
-}
-
-static bool
-group6_is_joinable(const struct in6_addr *group)
-{
-    /* Scope 1 stays within its node; everybody hears ff02::1. */
-    return ipv6_addr_is_multicast(group) && (group->s6_addr[1] & 0xf) > 1
-           && !ipv6_addr_equals(group, &in6addr_all_hosts);
-}
-
-static void
-snoop_mldv2(struct ipoib_snoop *snoop, const uint8_t *mld, size_t len,
-            struct eth_addr mac, long long int now)
-{
-    size_t ofs = MLD_HEADER_LEN;
-    unsigned int n = (mld[6] << 8) | mld[7];
-
-    for (unsigned int i = 0; i < n; i++) {
-        struct in6_addr group;
-        uint16_t n_sources;
-        size_t size;
-
-        if (len < ofs + MLD2_RECORD_LEN) {
-            return;
-        }
-        n_sources = (mld[ofs + 2] << 8) | mld[ofs + 3];
-        size = MLD2_RECORD_LEN + n_sources * 16 + mld[ofs + 1] * 4;
-        if (len < ofs + size) {
-            return;
-        }
-        memcpy(&group, mld + ofs + 4, sizeof group);
-        if (group6_is_joinable(&group)) {
-            snoop_record(snoop, mld[ofs], n_sources, &group, mac, now);
-        }
-        ofs += size;
-    }
-}
-
-void
-ipoib_snoop_mld(struct ipoib_snoop *snoop, const void *ip, size_t len,
-                size_t l4_ofs, struct eth_addr mac, long long int now)
-{
-    const uint8_t *l4 = (const uint8_t *) ip + l4_ofs;
-    size_t l4_len = len - l4_ofs;
-    struct in6_addr group;
-
-    if (len < l4_ofs + MLD_HEADER_LEN
-        || packet_csum_upperlayer6(ip, l4, IPPROTO_ICMPV6, l4_len)) {
-        return;
-    }
-    if (l4[0] == MLD2_REPORT) {
-        snoop_mldv2(snoop, l4, l4_len, mac, now);
-        return;
-    }
-    if (l4_len < 24) {
-        return;
-    }
-    memcpy(&group, l4 + 8, sizeof group);
-    if (!group6_is_joinable(&group)) {
-        return;
-    }
-    if (l4[0] == MLD_REPORT) {
-        ipoib_snoop_report(snoop, &group, mac);
-    } else if (l4[0] == MLD_DONE) {
-        ipoib_snoop_leave(snoop, &group, mac, now);
-    }
-}
-
-
-/* Queries. */
-
-#define QUERY_RESPONSE_TIME 10  /* Of hosts' answers, in units of 0.1 s. */
-#define QUERY_INTERVAL 125      /* What they may expect, in seconds. */
-#define QUERY_ROBUSTNESS 2
-
-/* A frame of 'size' bytes, all zeros, but for the Ethernet header. */
-static struct dp_packet *
-query_new(struct eth_addr mac, struct eth_addr dst, uint16_t type, size_t size)
-{
-    struct dp_packet *frame = dp_packet_new_with_headroom(size, 64);
-    struct eth_header *eth;
-
-    eth = dp_packet_put_zeros(frame, MAX(size, ETH_TOTAL_MIN));
-    eth->eth_dst = dst;
-    eth->eth_src = mac;
-    eth->eth_type = htons(type);
-    return frame;
-}
-
-struct dp_packet *
-ipoib_snoop_compose_igmp_query(struct eth_addr mac)
-{
-    static const uint8_t router_alert[4] = { 0x94, 0x04, 0, 0 };
-    struct dp_packet *frame;
-    struct ip_header *ip;
-    uint8_t *igmp;
-    size_t len = IP_HEADER_LEN + sizeof router_alert + IGMPV3_QUERY_HEADER_LEN;
-    ovs_be16 checksum;
-
-    frame = query_new(mac, (struct eth_addr) ETH_ADDR_C(01,00,5e,00,00,01),
-                      ETH_TYPE_IP, ETH_HEADER_LEN + len);
-    ip = ALIGNED_CAST(struct ip_header *,
-                      (uint8_t *) dp_packet_data(frame) + ETH_HEADER_LEN);
-    ip->ip_ihl_ver = IP_IHL_VER((IP_HEADER_LEN + sizeof router_alert) / 4, 4);
-    ip->ip_tos = 0xc0;
-    ip->ip_tot_len = htons(len);
-    ip->ip_ttl = 1;
-    ip->ip_proto = IPPROTO_IGMP;
-    put_16aligned_be32(&ip->ip_dst, htonl(0xe0000001));
-    memcpy(ip + 1, router_alert, sizeof router_alert);
-    ip->ip_csum = csum(ip, IP_HEADER_LEN + sizeof router_alert);
-
-    igmp = (uint8_t *) (ip + 1) + sizeof router_alert;
-    igmp[0] = IGMP_HOST_MEMBERSHIP_QUERY;
-    igmp[1] = QUERY_RESPONSE_TIME;
-    igmp[8] = QUERY_ROBUSTNESS;
-    igmp[9] = QUERY_INTERVAL;
-    checksum = csum(igmp, IGMPV3_QUERY_HEADER_LEN);
-    memcpy(igmp + 2, &checksum, sizeof checksum);
-    return frame;
-}
-
-struct dp_packet *
-ipoib_snoop_compose_mld_query(struct eth_addr mac)
-{
-    /* Hop-by-hop options: next header ICMPv6, router alert (RFC 2711) of
-     * value 0, and padding. */
-    static const uint8_t hop_by_hop[8] = { IPPROTO_ICMPV6, 0, 5, 2, 0, 0, 1,
-                                           0 };
-    enum { MLD_QUERY_LEN = 28 };
-    const ovs_be16 response_time = htons(QUERY_RESPONSE_TIME * 100);
-    struct ovs_16aligned_ip6_hdr *ip6;
-    struct dp_packet *frame;
-    struct in6_addr src;
-    ovs_be16 checksum;
-    uint8_t *mld;
-
-    frame = query_new(mac, (struct eth_addr) ETH_ADDR_C(33,33,00,00,00,01),
-                      ETH_TYPE_IPV6, ETH_HEADER_LEN + IPV6_HEADER_LEN
-                                     + sizeof hop_by_hop + MLD_QUERY_LEN);
-    ip6 = ALIGNED_CAST(struct ovs_16aligned_ip6_hdr *,
-                       (uint8_t *) dp_packet_data(frame) + ETH_HEADER_LEN);
-    in6_generate_lla(mac, &src);
-    put_16aligned_be32(&ip6->ip6_ctlun.ip6_un1.ip6_un1_flow, htonl(6 << 28));
-    ip6->ip6_ctlun.ip6_un1.ip6_un1_plen = htons(sizeof hop_by_hop
-                                                + MLD_QUERY_LEN);
-    ip6->ip6_ctlun.ip6_un1.ip6_un1_nxt = IPPROTO_HOPOPTS;
-    ip6->ip6_ctlun.ip6_un1.ip6_un1_hlim = 1;
-    memcpy(&ip6->ip6_src, &src, sizeof src);
-    memcpy(&ip6->ip6_dst, &in6addr_all_hosts, sizeof in6addr_all_hosts);
-    memcpy(ip6 + 1, hop_by_hop, sizeof hop_by_hop);
-
-    mld = (uint8_t *) (ip6 + 1) + sizeof hop_by_hop;
-    mld[0] = MLD_QUERY;
-    memcpy(mld + 4, &response_time, sizeof response_time);
-    mld[24] = QUERY_ROBUSTNESS;
-    mld[25] = QUERY_INTERVAL;
-    checksum = packet_csum_upperlayer6(ip6, mld, IPPROTO_ICMPV6,
-                                       MLD_QUERY_LEN);
-    memcpy(mld + 2, &checksum, sizeof checksum);
-    return frame;
 }

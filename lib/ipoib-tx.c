@@ -609,7 +609,8 @@ tx_multicast(struct tx *tx, struct dp_packet **packetp, ovs_be16 type,
     }
 
     msg.type = IPOIB_MSG_TX_GROUP;
-    if (class == IPOIB_IP_IGMP || class == IPOIB_IP_MLD) {
+    if (class == IPOIB_IP_IGMP || class == IPOIB_IP_MLD
+        || class == IPOIB_IP_PIM) {
         msg.l4_ofs = l4_ofs;
     } else {
         slot = ipoib_mcast_lookup(shared->mcast, &msg.mgid);
@@ -728,6 +729,7 @@ ipv6_is_plain(const uint8_t *ip, size_t len)
     case IPOIB_IP_DATA:
     case IPOIB_IP_IGMP:
     case IPOIB_IP_MLD:
+    case IPOIB_IP_PIM:
     case IPOIB_IP_DHCP:
     default:
         return true;

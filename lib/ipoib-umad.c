@@ -57,11 +57,15 @@ COVERAGE_DEFINE(ipoib_umad_overflow);
 #define UMAD_EXIT_POLL 100
 
 /* Datagrams that wait for the control thread, at most. */
-#define UMAD_MAX_RX 4096
+#define UMAD_MAX_RX 65536
 
-/* Room for an answer of several packets, which the kernel puts together.  None
- * is asked for, but a datagram that does not fit would stay in the way. */
+/* Bytes of the SA header, which count in the length of a segment. */
+#define UMAD_SA_HEADER_LEN 20
+
+/* Room for an answer of several packets, which the kernel puts together.  It
+ * grows, as a datagram that does not fit would stay in the way. */
 #define UMAD_BUF_LEN 65536
+#define UMAD_BUF_MAX (8 << 20)
 
 struct umad_rx {
     struct ovs_list node;       /* In umad 'rx'. */
@@ -101,17 +105,9 @@ umad_cast(struct ipoib_mad_transport *transport)
 
 /* Receiving: the thread. */
 
-/* Hands on the datagram of 'length' bytes.  Some senders leave out the unused
- * end of the record, and what comes back undelivered may have no length. */
 static void
-umad_push(struct umad *u, ib_user_mad_t *umad, size_t length, int status)
+umad_push_rx(struct umad *u, struct umad_rx *rx)
 {
-    struct umad_rx *rx = xzalloc(sizeof *rx);
-
-    rx->undelivered = status != 0;
-    rx->slid = ntohs(umad->addr.lid);
-    memcpy(&rx->mad, umad_get_mad(umad), status ? sizeof rx->mad : length);
-
     ovs_mutex_lock(&u->mutex);
     if (u->n_rx < UMAD_MAX_RX) {
         ovs_list_push_back(&u->rx, &rx->node);
@@ -126,6 +122,50 @@ umad_push(struct umad *u, ib_user_mad_t *umad, size_t length, int status)
     latch_set(&u->latch);
 }
 
+/* Hands on the datagram of 'length' bytes.  Some senders leave out the unused
+ * end of the record, and what comes back undelivered may have no length. */
+static void
+umad_push(struct umad *u, ib_user_mad_t *umad, size_t length, int status)
+{
+    struct umad_rx *rx = xzalloc(sizeof *rx);
+
+    rx->undelivered = status != 0;
+    rx->slid = ntohs(umad->addr.lid);
+    memcpy(&rx->mad, umad_get_mad(umad), status ? sizeof rx->mad : length);
+    umad_push_rx(u, rx);
+}
+
+/* Hands on the answer of 'length' bytes, more than a datagram has, which the
+ * kernel has put together from its segments, as segments again. */
+static void
+umad_push_long(struct umad *u, ib_user_mad_t *umad, size_t length)
+{
+    const size_t header = offsetof(struct ib_sa_mad, data);
+    const uint8_t *data = umad_get_mad(umad);
+
+    for (size_t ofs = header; ofs < length; ofs += IB_SA_DATA_LEN) {
+        size_t n = MIN(IB_SA_DATA_LEN, length - ofs);
+        struct umad_rx *rx = xzalloc(sizeof *rx);
+        struct ib_sa_mad *mad = &rx->mad;
+
+        rx->slid = ntohs(umad->addr.lid);
+        memcpy(mad, data, header);
+        memcpy(mad->data, data + ofs, n);
+        mad->rmpp_type = IB_RMPP_TYPE_DATA;
+        mad->rmpp_flags = IB_RMPP_FLAG_ACTIVE;
+        if (ofs == header) {
+            mad->rmpp_flags |= IB_RMPP_FLAG_FIRST;
+        }
+        if (ofs + n >= length) {
+            mad->rmpp_flags |= IB_RMPP_FLAG_LAST;
+        }
+        mad->rmpp_data1 = htonl((ofs - header) / IB_SA_DATA_LEN + 1);
+        mad->rmpp_data2 = htonl(n + UMAD_SA_HEADER_LEN);
+        umad_push_rx(u, rx);
+    }
+}
+
+
 static void
 umad_fail(struct umad *u, int error)
 {
@@ -135,27 +175,41 @@ umad_fail(struct umad *u, int error)
     latch_set(&u->latch);
 }
 
+/* What umad_recv() has stored at 'umad'. */
+static void
+umad_received(struct umad *u, ib_user_mad_t *umad, int length)
+{
+    int status = umad_status(umad);
+
+    if (status || (length >= offsetof(struct ib_sa_mad, data)
+                   && length <= IB_MAD_LEN)) {
+        umad_push(u, umad, length, status);
+    } else if (length > IB_MAD_LEN) {
+        umad_push_long(u, umad, length);
+    } else {
+        COVERAGE_INC(ipoib_umad_bad_length);
+    }
+}
+
 static void *
 umad_main(void *u_)
 {
     struct umad *u = u_;
-    ib_user_mad_t *umad = xzalloc(umad_size() + UMAD_BUF_LEN);
+    int allocated = UMAD_BUF_LEN;
+    ib_user_mad_t *umad = xzalloc(umad_size() + allocated);
     bool exiting = false;
 
     ovsrcu_quiesce_start();
     while (!exiting) {
-        int length = UMAD_BUF_LEN;
+        int length = allocated;
         int retval = umad_recv(u->portid, umad, &length, UMAD_EXIT_POLL);
 
         if (retval >= 0) {
-            int status = umad_status(umad);
-
-            if (status || (length >= offsetof(struct ib_sa_mad, data)
-                           && length <= IB_MAD_LEN)) {
-                umad_push(u, umad, length, status);
-            } else {
-                COVERAGE_INC(ipoib_umad_bad_length);
-            }
+            umad_received(u, umad, length);
+        } else if (retval == -ENOSPC && length > allocated
+                   && length <= UMAD_BUF_MAX) {
+            allocated = length;
+            umad = xrealloc(umad, umad_size() + allocated);
         } else if (retval != -ETIMEDOUT && retval != -EINTR
                    && retval != -EAGAIN) {
             umad_fail(u, -retval);
@@ -283,6 +337,7 @@ umad_destroy(struct ipoib_mad_transport *transport)
 
 static const struct ipoib_mad_class umad_class = {
     .name = "umad",
+    .rmpp = true,
     .destroy = umad_destroy,
     .send = umad_transmit,
     .update = umad_update,
@@ -292,6 +347,27 @@ static const struct ipoib_mad_class umad_class = {
 
 
 /* Opening. */
+
+/* Registers for answers and, if nobody else on this port has them, for
+ * Reports. */
+static int
+umad_register_sa(struct umad *u)
+{
+    unsigned int bits = 8 * sizeof(long);
+    long methods[16 / sizeof(long)];
+
+    memset(methods, 0, sizeof methods);
+    methods[IB_METHOD_REPORT / bits] |= 1L << (IB_METHOD_REPORT % bits);
+    u->agent = umad_register(u->portid, IB_MGMT_CLASS_SA, IB_SA_CLASS_VERSION,
+                             1, methods);
+    if (u->agent < 0) {
+        VLOG_INFO("%s port %"PRIu8": somebody else receives the subnet "
+                  "administrator's reports", u->ca, u->port);
+        u->agent = umad_register(u->portid, IB_MGMT_CLASS_SA,
+                                 IB_SA_CLASS_VERSION, 1, NULL);
+    }
+    return u->agent < 0 ? -u->agent : 0;
+}
 
 static int
 umad_open(struct umad *u)
@@ -306,11 +382,10 @@ umad_open(struct umad *u)
     /* Not earlier: the header is 8 bytes longer once the first port is open
      * and the kernel turns out to take a P_Key index in it. */
     u->send_buf = xzalloc(umad_size() + IB_MAD_LEN);
-    /* For the answers to our own requests.  Reports, which only one agent of a
-     * port can have, are left to those who subscribe to some. */
-    u->agent = umad_register(u->portid, IB_MGMT_CLASS_SA, IB_SA_CLASS_VERSION,
-                             1, NULL);
-    error = u->agent < 0 ? -u->agent : umad_update(&u->up);
+    error = umad_register_sa(u);
+    if (!error) {
+        error = umad_update(&u->up);
+    }
     if (!error) {
         u->thread = ovs_thread_create("ipoib_umad", umad_main, u);
         u->has_thread = true;

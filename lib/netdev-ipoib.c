@@ -302,6 +302,29 @@ parse_leave(const char *name, const struct smap *args, enum ipoib_leave *leave,
     return false;
 }
 
+static const char *const router_names[] = {
+    [IPOIB_ROUTER_AUTO] = "auto",
+    [IPOIB_ROUTER_ALWAYS] = "always",
+    [IPOIB_ROUTER_NEVER] = "never",
+};
+
+static bool
+parse_mcast_router(const char *name, const struct smap *args,
+                   enum ipoib_mcast_router *router, char **errp)
+{
+    const char *s = smap_get_def(args, "mcast-router", "auto");
+
+    for (size_t i = 0; i < ARRAY_SIZE(router_names); i++) {
+        if (!strcmp(s, router_names[i])) {
+            *router = i;
+            return true;
+        }
+    }
+    VLOG_WARN_BUF(errp, "%s: options:mcast-router=%s is neither 'auto' nor "
+                  "'always' nor 'never'", name, s);
+    return false;
+}
+
 static bool
 parse_n_desc(const char *name, const struct smap *args, const char *option,
              unsigned int *n_desc, char **errp)
@@ -365,6 +388,7 @@ parse_options(const char *name, const struct smap *args,
         || !parse_mtu_options(name, args, config, errp)
         || !parse_sa(name, args, &config->sa, errp)
         || !parse_leave(name, args, &config->leave, errp)
+        || !parse_mcast_router(name, args, &config->mcast_router, errp)
         || !parse_device(name, args, &options->device, errp)) {
         return false;
     }
@@ -383,7 +407,7 @@ log_unknown_options(const char *name, const struct smap *args)
     static const char *const known[] = {
         "device", "port", "pkey", "n_rxq", "n_rxq_desc", "n_txq_desc",
         "max-host-qps", "max-neighbours", "proxy", "sa",
-        "ib-leave", "eth-mtu", "clamp-mss",
+        "ib-leave", "eth-mtu", "clamp-mss", "mcast-router",
     };
     const struct smap_node *node;
 
@@ -487,6 +511,8 @@ netdev_ipoib_get_config(const struct netdev *netdev_, struct smap *args)
         }
         smap_add(args, "clamp-mss",
                  options->config.clamp_mss ? "true" : "false");
+        smap_add(args, "mcast-router",
+                 router_names[options->config.mcast_router]);
     }
     ovs_mutex_unlock(&netdev->mutex);
     return 0;

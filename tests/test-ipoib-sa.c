@@ -407,6 +407,15 @@ test_class_port_info(void)
     fake_sa_stop(sa, t, NULL);
 }
 
+static int n_reports;
+
+static void
+report(void *aux OVS_UNUSED, const struct ib_notice *notice)
+{
+    CHECK_INT(ntohs(notice->trap_number), IB_TRAP_PORT_IN_SERVICE);
+    n_reports++;
+}
+
 static void
 test_report(void)
 {
@@ -426,13 +435,16 @@ test_report(void)
     put_32aligned_be64(&mad.tid, htonll(UINT64_C(0x123456789abcdef0)));
     memcpy(mad.data, &notice, sizeof notice);
 
+    ipoib_sa_set_report_cb(sa, report, NULL);
     /* Not from where the SA is. */
     ipoib_sa_receive(sa, &mad, 77);
+    CHECK_INT(n_reports, 0);
     CHECK_INT(stats_of(sa).n_reports, 0);
     CHECK_INT(stats_of(sa).n_bad, 1);
     CHECK_INT(t->n_sent, 0);
 
     ipoib_sa_receive(sa, &mad, 1);
+    CHECK_INT(n_reports, 1);
     CHECK_INT(stats_of(sa).n_reports, 1);
     CHECK_INT(t->n_sent, 1);
     CHECK_INT(t->dests[0].lid, 1);

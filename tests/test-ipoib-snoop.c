@@ -62,7 +62,7 @@ report(struct ipoib_snoop *snoop, uint32_t group_, uint32_t host_)
 {
     struct in6_addr ip = group(group_);
 
-    ipoib_snoop_report(snoop, &ip, host(host_));
+    ipoib_snoop_report(snoop, &ip, host(host_), 2, 1000);
 }
 
 static void
@@ -148,8 +148,8 @@ check_limits(void)
 static void
 check_queries(void)
 {
-    struct dp_packet *igmp = ipoib_snoop_compose_igmp_query(host(1));
-    struct dp_packet *mld = ipoib_snoop_compose_mld_query(host(1));
+    struct dp_packet *igmp = ipoib_snoop_compose_igmp_query(host(1), 0);
+    struct dp_packet *mld = ipoib_snoop_compose_mld_query(host(1), NULL);
     const uint8_t *ip = (const uint8_t *) dp_packet_data(igmp)
                         + ETH_HEADER_LEN;
     size_t ip_len, l4_ofs;

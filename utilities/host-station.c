@@ -690,6 +690,7 @@ station_snoop(struct host_station *s, uint16_t type, const void *ip,
         break;
     case IPOIB_IP_BAD:
     case IPOIB_IP_DATA:
+    case IPOIB_IP_PIM:
     case IPOIB_IP_ND:
     case IPOIB_IP_DHCP:
         break;
