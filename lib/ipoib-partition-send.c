@@ -289,6 +289,20 @@ ipoib_partition_host_addr(const struct ipoib_partition *part,
     return ipoib_addr_make(host->qpn, &part->port->gid);
 }
 
+struct ipoib_addr
+ipoib_partition_host_addr_for(const struct ipoib_partition *part,
+                              const struct ipoib_host *host,
+                              const struct ipoib_neigh *neigh)
+{
+    uint32_t qpn = host->qpn;
+
+    if (neigh && host->n_qps > 1) {
+        /* A stand-in MAC is a hash already; its first bits are fixed. */
+        qpn = ipoib_hostqps_pick(host, eth_addr_to_uint64(neigh->mac));
+    }
+    return ipoib_addr_make(qpn, &part->port->gid);
+}
+
 void
 ipoib_partition_suspect_path(struct ipoib_partition *part,
                              struct ipoib_neigh *neigh, uint16_t lid)
