@@ -289,9 +289,9 @@ proxy_arp_to_ib(struct ipoib_partition *part, const struct ipoib_arp *arp,
     if (!host || now - host->heard > PROXY_FRESH) {
         return false;
     }
-    sha = ipoib_partition_host_addr(part, host);
+    sha = ipoib_control_asked_addr(part, host, neigh);
     ipoib_partition_send_neigh(
-        part, host->qpn, neigh,
+        part, ipoib_addr_qpn(&sha), neigh,
         ipoib_compose_arp_ib(ARP_OP_REPLY, false, &sha, tpa, &neigh->addr,
                              spa));
     return true;
@@ -409,9 +409,9 @@ proxy_ns_to_ib(struct ipoib_partition *part, const struct ipoib_nd_info *info,
     if (!host || now - host->heard > PROXY_FRESH) {
         return false;
     }
-    addr = ipoib_partition_host_addr(part, host);
+    addr = ipoib_control_asked_addr(part, host, neigh);
     ipoib_partition_send_neigh(
-        part, host->qpn, neigh,
+        part, ipoib_addr_qpn(&addr), neigh,
         ipoib_compose_na_ib(&info->target, &info->src,
                             0x60 | (host->is_router ? 0x80 : 0), &addr));
     return true;
@@ -742,14 +742,16 @@ tx_arp(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
         tx_rarp(part, host, arp, now);
         return;
     }
-    sha = ipoib_partition_host_addr(part, host);
+    sha = (neigh && arp->ar_op == htons(ARP_OP_REPLY)
+           ? ipoib_control_asked_addr(part, host, neigh)
+           : ipoib_partition_host_addr_for(part, host, neigh));
     packet = ipoib_compose_arp_ib(ntohs(arp->ar_op), false, &sha,
                                   get_16aligned_be32(&arp->ar_spa),
                                   neigh && arp->ar_op == htons(ARP_OP_REPLY)
                                   ? &neigh->addr : NULL,
                                   get_16aligned_be32(&arp->ar_tpa));
     if (neigh) {
-        ipoib_partition_send_neigh(part, host->qpn, neigh, packet);
+        ipoib_partition_send_neigh(part, ipoib_addr_qpn(&sha), neigh, packet);
     } else {
         ipoib_partition_send_group(part, host->qpn, &part->shared.broadcast,
                                    packet);
@@ -841,6 +843,7 @@ tx_nd(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
     struct ipoib_nd_info info;
     struct ipoib_neigh *neigh;
     struct ipoib_host *host;
+    uint32_t sqpn;
 
     if (!frame_to_ipoib(msg->packet)
         || !ipoib_nd_parse_eth((const uint8_t *) dp_packet_data(msg->packet)
@@ -863,6 +866,15 @@ tx_nd(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
     if (proxy_ns_to_eth(part, &info, src_mac, now)) {
         return;
     }
+    neigh = ipoib_neigh_find_mac(part->shared.neighs, dst_mac);
+    sqpn = host->qpn;
+    if (neigh && info.has_lladdr
+        && eth_addr_equals(info.lladdr.mac, src_mac)) {
+        lladdr = (info.type == ND_NEIGHBOR_ADVERT
+                  ? ipoib_control_asked_addr(part, host, neigh)
+                  : ipoib_partition_host_addr_for(part, host, neigh));
+        sqpn = ipoib_addr_qpn(&lladdr);
+    }
     ipoib_nd_to_ib(msg->packet, IPOIB_HEADER_LEN, msg->l4_ofs, &lladdr);
     lower_ra(msg->packet, msg->l4_ofs, &info, ipoib_partition_mtu(part),
              &part->tx_stats.ra_lowered);
@@ -874,7 +886,6 @@ tx_nd(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
         msg->packet = NULL;
         return;
     }
-    neigh = ipoib_neigh_find_mac(part->shared.neighs, dst_mac);
     if (!neigh) {
         ipoib_count(&part->tx_stats.drop_unknown_mac, 1);
         if (info.type == ND_NEIGHBOR_SOLICIT) {
@@ -882,7 +893,7 @@ tx_nd(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
         }
         return;
     }
-    ipoib_partition_send_neigh(part, host->qpn, neigh, msg->packet);
+    ipoib_partition_send_neigh(part, sqpn, neigh, msg->packet);
     msg->packet = NULL;
 }
 
@@ -990,6 +1001,7 @@ tx_host(struct ipoib_partition *part, const struct ipoib_msg *msg,
                                                        now);
 
     if (host) {
+        ipoib_control_heard_source(part, host, &msg->src, now);
         ask_host(part, host, &msg->src);
     }
 }

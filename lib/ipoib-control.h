@@ -38,6 +38,16 @@ struct ipoib_neigh *ipoib_control_learn_neigh(struct ipoib_partition *,
                                               uint16_t slid,
                                               long long int now);
 
+/* Neighbour 'neigh' has asked for 'host', which has a QPN: the address to
+ * answer it with.  (ipoib-control-router.c, as the next one.) */
+struct ipoib_addr
+ipoib_control_asked_addr(struct ipoib_partition *, struct ipoib_host *host,
+                         const struct ipoib_neigh *neigh);
+/* 'host' sends unicasts, lately one from 'src'. */
+void ipoib_control_heard_source(struct ipoib_partition *, struct ipoib_host *,
+                                const struct in6_addr *src,
+                                long long int now);
+
 /* Announces 'ip' of 'host' on the fabric: gratuitous ARP, or an unsolicited
  * neighbour advertisement. */
 void ipoib_control_announce_host(struct ipoib_partition *,

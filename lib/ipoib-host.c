@@ -304,11 +304,34 @@ ipoib_host_set_qpn(struct ipoib_host_table *t, struct ipoib_host *host,
 }
 
 void
+ipoib_host_add_qpn(struct ipoib_host_table *t, struct ipoib_host *host,
+                   uint32_t qpn)
+{
+    ipoib_table_insert(t->qpns, qpn, host->slot);
+}
+
+void
+ipoib_host_del_qpn(struct ipoib_host_table *t, struct ipoib_host *host,
+                   uint32_t qpn)
+{
+    if (ipoib_table_lookup(t->qpns, qpn) == host->slot) {
+        ipoib_table_remove(t->qpns, qpn);
+    }
+}
+
+void
 ipoib_host_set_router(struct ipoib_host_table *t, struct ipoib_host *host,
                       bool is_router)
 {
     host->is_router = is_router;
-    ipoib_host_fast(t, host->slot)->is_router = is_router;
+    ipoib_host_fast(t, host->slot)->is_router = ipoib_host_routes(host);
+}
+
+void
+ipoib_host_set_forwards(struct ipoib_host_table *t, struct ipoib_host *host)
+{
+    host->forwards = true;
+    ipoib_host_fast(t, host->slot)->is_router = true;
 }
 
 /* Rounds. */

@@ -35,7 +35,8 @@ struct ipoib_host_fast {
     uint64_t mac;               /* As eth_addr_to_uint64(). */
     atomic_uint32_t used;       /* time_now() of the last packet to it. */
     uint16_t vlan;              /* 0: untagged. */
-    bool is_router;             /* Takes packets for any IP address. */
+    bool is_router;             /* Takes packets for any IP address: says or
+                                 * was seen to. */
     uint8_t pad[64 - 8 - 4 - 2 - 1];
 };
 BUILD_ASSERT_DECL(sizeof(struct ipoib_host_fast) == CACHE_LINE_SIZE);
@@ -57,7 +58,8 @@ struct ipoib_host {
     uint32_t slot;
     struct eth_addr mac;
     uint16_t vlan;
-    bool is_router;
+    bool is_router;             /* Says so. */
+    bool forwards;              /* Was seen to send what is not its own. */
     struct ovs_list ips;        /* Of struct ipoib_host_ip. */
     size_t n_ips;
     uint32_t qpn;               /* Host QPN, or the base QP's; 0: none yet. */
@@ -68,6 +70,11 @@ struct ipoib_host {
     /* For the owner of the table; 0 and empty in a new host. */
     void *qp;                   /* Its queue pair. */
     unsigned int rxq;           /* Receive queue of the QP. */
+    unsigned int n_qps;         /* More than 1: it has others, too. */
+    uint64_t askers;            /* One bit or more for each neighbour that has
+                                 * asked for it; see ipoib-control-router.c. */
+    unsigned int n_foreign;     /* Packets seen from addresses not its own. */
+    long long int foreign;      /* When the last one was, time_msec(). */
     bool announcing;            /* Waits to be announced. */
 };
 
@@ -117,8 +124,20 @@ size_t ipoib_host_flush(struct ipoib_host_table *);
  * QP or not: what is sent to one host's QPN for another's IP is to be seen. */
 void ipoib_host_set_qpn(struct ipoib_host_table *, struct ipoib_host *,
                         uint32_t qpn, bool shares);
+/* Publishes, or withdraws, a further QPN of 'host'. */
+void ipoib_host_add_qpn(struct ipoib_host_table *, struct ipoib_host *,
+                        uint32_t qpn);
+void ipoib_host_del_qpn(struct ipoib_host_table *, struct ipoib_host *,
+                        uint32_t qpn);
 void ipoib_host_set_router(struct ipoib_host_table *, struct ipoib_host *,
                            bool is_router);
+void ipoib_host_set_forwards(struct ipoib_host_table *, struct ipoib_host *);
+/* True if 'host' takes packets for other addresses than its own. */
+static inline bool
+ipoib_host_routes(const struct ipoib_host *host)
+{
+    return host->is_router || host->forwards;
+}
 
 /* As ipoib_neigh_age() and ipoib_neigh_walk(). */
 size_t ipoib_host_age(struct ipoib_host_table *, long long int now,

@@ -54,6 +54,7 @@ struct hostqp {
     struct ibv_qp *qp;
     unsigned int rxq;
     enum hostqp_state state;
+    struct hostqp *next;        /* IN_USE: another of the same host. */
     long long int since;        /* When it got into 'state'. */
     bool last_wqe;              /* The device takes no more receives for it. */
     bool counted;               /* 'drained' is valid. */
@@ -194,13 +195,13 @@ hostqp_make(struct ipoib_hostqps *hqs, unsigned int rxq)
     return hq;
 }
 
-/* How many QPs may still be made. */
+/* How many QPs may still be made, if there may be 'max'. */
 static size_t
-room_for(const struct ipoib_hostqps *hqs)
+room_for(const struct ipoib_hostqps *hqs, size_t max)
 {
     size_t n = hmap_count(&hqs->by_qpn) - hqs->n_resting;
 
-    return n < hqs->max ? hqs->max - n : 0;
+    return n < max ? max - n : 0;
 }
 
 /* Takes a ready QP of receive queue 'rxq'.  NULL if there is none. */
@@ -217,11 +218,11 @@ hostqp_take_ready(struct ipoib_hostqps *hqs, unsigned int rxq)
 
 /* Takes a QP of receive queue 'rxq', or else of another one. */
 static struct hostqp *
-hostqp_take(struct ipoib_hostqps *hqs, unsigned int rxq)
+hostqp_take(struct ipoib_hostqps *hqs, unsigned int rxq, size_t max)
 {
     struct hostqp *hq = hostqp_take_ready(hqs, rxq);
 
-    if (!hq && room_for(hqs) && time_msec() >= hqs->next_make) {
+    if (!hq && room_for(hqs, max) && time_msec() >= hqs->next_make) {
         hq = hostqp_make(hqs, rxq);
     }
     for (unsigned int i = 1; !hq && i < hqs->n_rxq; i++) {
@@ -230,10 +231,20 @@ hostqp_take(struct ipoib_hostqps *hqs, unsigned int rxq)
     return hq;
 }
 
+static void
+hostqp_use(struct ipoib_hostqps *hqs, struct hostqp *hq)
+{
+    hq->state = HOSTQP_IN_USE;
+    hq->next = NULL;
+    hqs->n_in_use++;
+}
+
 void
 ipoib_hostqps_assign(struct ipoib_hostqps *hqs, struct ipoib_host_table *hosts,
                      struct ipoib_host *host)
 {
+    size_t max = hqs->max + (ipoib_host_routes(host)
+                             ? IPOIB_MAX_ROUTER_QPS : 0);
     struct hostqp *hq = NULL;
     unsigned int rxq;
 
@@ -241,14 +252,14 @@ ipoib_hostqps_assign(struct ipoib_hostqps *hqs, struct ipoib_host_table *hosts,
         return;
     }
     rxq = hash_mac(host->mac, 0, 0) % hqs->n_rxq;
-    if (hqs->n_in_use < hqs->max && hqs->rxqs[rxq]->srq) {
-        hq = hostqp_take(hqs, rxq);
+    if (hqs->n_in_use < max && hqs->rxqs[rxq]->srq) {
+        hq = hostqp_take(hqs, rxq, max);
     }
     if (hq) {
-        hq->state = HOSTQP_IN_USE;
-        hqs->n_in_use++;
+        hostqp_use(hqs, hq);
         hqs->n_sharing -= host->shares_qp;
         host->qp = hq;
+        host->n_qps = 1;
         host->rxq = hq->rxq;
         ipoib_host_set_qpn(hosts, host, hq->qp->qp_num, false);
     } else if (!host->shares_qp) {
@@ -259,6 +270,56 @@ ipoib_hostqps_assign(struct ipoib_hostqps *hqs, struct ipoib_host_table *hosts,
 }
 
 
+/* Several of one host. */
+
+bool
+ipoib_hostqps_spread(struct ipoib_hostqps *hqs, struct ipoib_host_table *hosts,
+                     struct ipoib_host *host, unsigned int n)
+{
+    struct hostqp *last = host->qp;
+    unsigned int before = host->n_qps;
+
+    if (!last) {
+        return false;
+    }
+    while (last->next) {
+        last = last->next;
+    }
+    n = MIN(n, hqs->n_rxq);
+    while (host->n_qps < n && hqs->n_in_use < hqs->max) {
+        unsigned int rxq = (host->rxq + host->n_qps) % hqs->n_rxq;
+        struct hostqp *hq = hostqp_take_ready(hqs, rxq);
+
+        if (!hq && room_for(hqs, hqs->max) && time_msec() >= hqs->next_make) {
+            hq = hostqp_make(hqs, rxq);
+        }
+        if (!hq) {
+            break;
+        }
+        hostqp_use(hqs, hq);
+        ipoib_host_add_qpn(hosts, host, hq->qp->qp_num);
+        last->next = hq;
+        last = hq;
+        host->n_qps++;
+    }
+    return host->n_qps > before;
+}
+
+uint32_t
+ipoib_hostqps_pick(const struct ipoib_host *host, uint32_t hash)
+{
+    const struct hostqp *hq = host->qp;
+
+    if (!hq) {
+        return host->qpn;
+    }
+    for (uint32_t i = hash % host->n_qps; i; i--) {
+        hq = hq->next;
+    }
+    return hq->qp->qp_num;
+}
+
+
 /* Retiring. */
 
 static void
@@ -312,8 +373,15 @@ ipoib_hostqps_release(struct ipoib_hostqps *hqs,
         ipoib_host_set_qpn(hosts, host, 0, false);
     }
     host->qp = NULL;
-    if (hq) {
+    host->n_qps = 0;
+    for (bool first = true; hq; first = false) {
+        struct hostqp *next = hq->next;
+
+        if (!first) {
+            ipoib_host_del_qpn(hosts, host, hq->qp->qp_num);
+        }
         hostqp_retire(hqs, hq);
+        hq = next;
     }
 }
 
@@ -512,7 +580,7 @@ ipoib_hostqps_resume(struct ipoib_hostqps *hqs, uint32_t qpn)
 static void
 run_ready(struct ipoib_hostqps *hqs, long long int now)
 {
-    size_t n = MIN(N_MAKE, room_for(hqs));
+    size_t n = MIN(N_MAKE, room_for(hqs, hqs->max));
 
     if (now < hqs->next_make) {
         return;
@@ -534,7 +602,7 @@ run_ready(struct ipoib_hostqps *hqs, long long int now)
 static bool
 lacks_ready(const struct ipoib_hostqps *hqs)
 {
-    if (room_for(hqs)) {
+    if (room_for(hqs, hqs->max)) {
         for (unsigned int i = 0; i < hqs->n_rxq; i++) {
             if (hqs->n_ready[i] < N_READY && hqs->rxqs[i]->srq) {
                 return true;

@@ -34,6 +34,7 @@
 #include "ipoib-table.h"
 
 #define IPOIB_QPN_REST (10 * 60 * 1000)
+#define IPOIB_MAX_ROUTER_QPS 64
 
 struct ipoib_hostqps;
 
@@ -54,10 +55,19 @@ void ipoib_hostqps_update(struct ipoib_hostqps *,
 
 /* Gives 'host' a QP, or the base QP of its receive queue where there are too
  * many, and publishes it.  Nothing if it has one; a host that shares one gets
- * its own if there is one by now. */
+ * its own if there is one by now.  Routers, which could not be found by
+ * destination address, get one in any case, up to IPOIB_MAX_ROUTER_QPS
+ * beyond the limit. */
 void ipoib_hostqps_assign(struct ipoib_hostqps *, struct ipoib_host_table *,
                           struct ipoib_host *);
-/* Withdraws and retires the QP of 'host'. */
+/* Gives 'host', which has a QP, others in as many receive queues as are
+ * needed for 'n', as far as there are queues and QPs.  They are published, and
+ * packets to any of them are for it.  Returns true if it has more now. */
+bool ipoib_hostqps_spread(struct ipoib_hostqps *, struct ipoib_host_table *,
+                          struct ipoib_host *, unsigned int n);
+/* The number of the QP of 'host' that those with 'hash' are to use. */
+uint32_t ipoib_hostqps_pick(const struct ipoib_host *host, uint32_t hash);
+/* Withdraws and retires the QPs of 'host'. */
 void ipoib_hostqps_release(struct ipoib_hostqps *, struct ipoib_host_table *,
                            struct ipoib_host *);
 /* Destroys all QPs at once; no PMD polls the receive queues. */

@@ -17,6 +17,7 @@
 
 #include <errno.h>
 #include "dp-packet.h"
+#include "ipoib-mtu.h"
 #include "openvswitch/vlog.h"
 #include "util.h"
 
@@ -137,10 +138,43 @@ partition_post(struct ipoib_partition *part, uint32_t sqpn,
     dp_packet_delete(packet);
 }
 
-/* Sends the packets of a wait list. */
+/* As partition_post(), for a path that takes IP packets of 'mtu' bytes, which
+ * may not have been known when the packet came: IPv4 is cut where it may be,
+ * and of the rest it is the next packet that is answered with an error. */
+static void
+partition_post_path(struct ipoib_partition *part, uint32_t sqpn,
+                    struct dp_packet *packet, struct ibv_ah *ah, uint32_t dqpn,
+                    uint32_t mtu)
+{
+    const struct ipoib_header *header = dp_packet_data(packet);
+    size_t len = dp_packet_size(packet) - sizeof *header;
+    uint16_t type = ntohs(header->type);
+    struct ipoib_tx_stats *stats = &part->tx_stats;
+    struct ipoib_mtu_fragmenter f;
+    struct dp_packet *frag;
+
+    if (OVS_LIKELY(len <= mtu)) {
+        partition_post(part, sqpn, packet, ah, dqpn);
+        return;
+    }
+    if (type == ETH_TYPE_IP
+        && ipoib_mtu_judge(type, header + 1, len, mtu) == IPOIB_MTU_FRAGMENT) {
+        ipoib_mtu_fragment(&f, header + 1, len, mtu, header, sizeof *header);
+        while ((frag = ipoib_mtu_next_fragment(&f))) {
+            partition_post(part, sqpn, frag, ah, dqpn);
+            ipoib_count(&stats->fragments, 1);
+        }
+        ipoib_count(&stats->fragmented, 1);
+    } else {
+        ipoib_count(&stats->drop_too_long, 1);
+    }
+    dp_packet_delete(packet);
+}
+
+/* Sends the packets of a wait list; 'mtu' as above. */
 static void
 wait_list_send(struct ipoib_partition *part, struct ovs_list *wait, size_t *n,
-               struct ibv_ah *ah, uint32_t dqpn)
+               struct ibv_ah *ah, uint32_t dqpn, uint32_t mtu)
 {
     struct waiting_packet *wp;
 
@@ -148,7 +182,7 @@ wait_list_send(struct ipoib_partition *part, struct ovs_list *wait, size_t *n,
         return;
     }
     LIST_FOR_EACH_POP (wp, node, wait) {
-        partition_post(part, wp->sqpn, wp->packet, ah, dqpn);
+        partition_post_path(part, wp->sqpn, wp->packet, ah, dqpn, mtu);
         free(wp);
     }
     *n = 0;
@@ -239,8 +273,9 @@ ipoib_partition_send_neigh(struct ipoib_partition *part, uint32_t sqpn,
     }
     path = neigh_link(part, neigh)->path;
     if (path->ah) {
-        partition_post(part, sqpn, packet, path->ah,
-                       ipoib_addr_qpn(&neigh->addr));
+        partition_post_path(part, sqpn, packet, path->ah,
+                            ipoib_addr_qpn(&neigh->addr),
+                            path_mtu(part, path));
     } else {
         ipoib_path_poke(path);
         wait_list_push(&neigh->wait, &neigh->n_wait, IPOIB_MAX_WAIT_NEIGH,
@@ -287,6 +322,20 @@ ipoib_partition_host_addr(const struct ipoib_partition *part,
                           const struct ipoib_host *host)
 {
     return ipoib_addr_make(host->qpn, &part->port->gid);
+}
+
+struct ipoib_addr
+ipoib_partition_host_addr_for(const struct ipoib_partition *part,
+                              const struct ipoib_host *host,
+                              const struct ipoib_neigh *neigh)
+{
+    uint32_t qpn = host->qpn;
+
+    if (neigh && host->n_qps > 1) {
+        /* A stand-in MAC is a hash already; its first bits are fixed. */
+        qpn = ipoib_hostqps_pick(host, eth_addr_to_uint64(neigh->mac));
+    }
+    return ipoib_addr_make(qpn, &part->port->gid);
 }
 
 void
@@ -349,7 +398,8 @@ ipoib_partition_path_changed(void *part_, struct ipoib_path *path)
         }
         if (path->ah) {
             wait_list_send(part, &neigh->wait, &neigh->n_wait, path->ah,
-                           ipoib_addr_qpn(&neigh->addr));
+                           ipoib_addr_qpn(&neigh->addr),
+                           path_mtu(part, path));
         } else if (path->state == IPOIB_PATH_FAILED) {
             wait_list_clear(&neigh->wait, &neigh->n_wait,
                             &part->tx_stats.drop_no_path);
@@ -375,7 +425,7 @@ ipoib_partition_group_ready(struct ipoib_partition *part,
                             struct ipoib_mcast_group *group)
 {
     wait_list_send(part, &group->wait, &group->n_wait, group->ah,
-                   IB_QPN_MULTICAST);
+                   IB_QPN_MULTICAST, ipoib_partition_mtu(part));
 }
 
 void

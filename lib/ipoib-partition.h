@@ -64,6 +64,7 @@ enum ipoib_mcast_router {
 struct ipoib_partition_config {
     unsigned int n_rxq, n_txq, n_rxq_desc, n_txq_desc;
     size_t max_host_qps, max_neighbours;
+    unsigned int host_queues;   /* options:host-queues, 0: all. */
     bool proxy_reply;           /* options:proxy=reply. */
     enum ipoib_sa_mode sa;      /* options:sa. */
     enum ipoib_leave leave;     /* options:ib-leave. */
@@ -176,7 +177,13 @@ void ipoib_partition_limit_mtu(struct ipoib_partition *, int limit);
 /* Address on the fabric of 'host', which has a QP. */
 struct ipoib_addr ipoib_partition_host_addr(const struct ipoib_partition *,
                                             const struct ipoib_host *host);
-/* The host whose own QP is 'qpn', or NULL. */
+/* The same as 'neigh' (NULL: everybody) is to know it, since a host may have
+ * several QPs. */
+struct ipoib_addr
+ipoib_partition_host_addr_for(const struct ipoib_partition *,
+                              const struct ipoib_host *host,
+                              const struct ipoib_neigh *neigh);
+/* The host one of whose own QPs is 'qpn', or NULL. */
 struct ipoib_host *
 ipoib_partition_host_of_qpn(const struct ipoib_partition *, uint32_t qpn);
 /* 'neigh' was heard from 'lid' (0: unknown): asks for its path again if that

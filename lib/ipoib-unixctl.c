@@ -379,7 +379,9 @@ host_add_row(struct ipoib_host *host, void *aux_)
     json_object_put_format(json, "qpn", "0x%06x", host->qpn);
     json_object_put(json, "shared-qp", json_boolean_create(host->shares_qp));
     put_int(json, "rx-queue", host->rxq);
-    json_object_put(json, "router", json_boolean_create(host->is_router));
+    put_int(json, "qps", host->n_qps);
+    json_object_put(json, "router",
+                    json_boolean_create(ipoib_host_routes(host)));
     put_int(json, "heard", age(host->heard));
     json_object_put(json, "ips", ips);
     json_array_add(aux->rows, json);
@@ -397,7 +399,7 @@ host_add(struct ipoib_dev *dev, struct json *rows)
 
 static const struct column host_columns[] = {
     { "port", "port" }, { "MAC", "mac" }, { "QPN", "qpn" },
-    { "shared", "shared-qp" }, { "queue", "rx-queue" },
+    { "shared", "shared-qp" }, { "queue", "rx-queue" }, { "QPs", "qps" },
     { "router", "router" }, { "heard", "heard" }, { "IP", "ips" },
     { NULL, NULL },
 };

@@ -372,7 +372,7 @@ parse_options(const char *name, const struct smap *args,
               struct ipoib_dev_options *options, char **errp)
 {
     struct ipoib_partition_config *config = &options->config;
-    unsigned long long int port, n_rxq, host_qps, neighbours;
+    unsigned long long int port, n_rxq, host_qps, host_queues, neighbours;
 
     memset(options, 0, sizeof *options);
     if (!get_number(name, args, "port", 1, 1, UINT8_MAX, &port, errp)
@@ -382,6 +382,8 @@ parse_options(const char *name, const struct smap *args,
         || !parse_n_desc(name, args, "n_txq_desc", &config->n_txq_desc, errp)
         || !get_number(name, args, "max-host-qps", DEFAULT_HOST_QPS, 0,
                        MAX_HOST_QPS, &host_qps, errp)
+        || !get_number(name, args, "host-queues", 0, 0, MAX_RXQ, &host_queues,
+                       errp)
         || !get_number(name, args, "max-neighbours", DEFAULT_NEIGHBOURS, 1,
                        MAX_NEIGHBOURS, &neighbours, errp)
         || !parse_proxy(name, args, &config->proxy_reply, errp)
@@ -395,6 +397,7 @@ parse_options(const char *name, const struct smap *args,
     options->port = port;
     config->n_rxq = n_rxq;
     config->max_host_qps = host_qps;
+    config->host_queues = host_queues;
     config->max_neighbours = neighbours;
     return true;
 }
@@ -406,7 +409,7 @@ log_unknown_options(const char *name, const struct smap *args)
 {
     static const char *const known[] = {
         "device", "port", "pkey", "n_rxq", "n_rxq_desc", "n_txq_desc",
-        "max-host-qps", "max-neighbours", "proxy", "sa",
+        "max-host-qps", "host-queues", "max-neighbours", "proxy", "sa",
         "ib-leave", "eth-mtu", "clamp-mss", "mcast-router",
     };
     const struct smap_node *node;
@@ -500,6 +503,8 @@ netdev_ipoib_get_config(const struct netdev *netdev_, struct smap *args)
         smap_add_format(args, "n_txq_desc", "%u", options->config.n_txq_desc);
         smap_add_format(args, "max-host-qps", "%"PRIuSIZE,
                         options->config.max_host_qps);
+        smap_add_format(args, "host-queues", "%u",
+                        options->config.host_queues);
         smap_add_format(args, "max-neighbours", "%"PRIuSIZE,
                         options->config.max_neighbours);
         smap_add(args, "proxy",

@@ -89,6 +89,7 @@ SYSTEM_TESTSUITE_AT = \
 	tests/system-ipoib-moving.at \
 	tests/system-ipoib-opensm.at \
 	tests/system-ipoib-setup.at \
+	tests/system-ipoib-router.at \
 	tests/system-ipoib-vswitchd.at
 
 EXTRA_DIST += \

@@ -12,6 +12,7 @@
 # limitations under the License.
 
 """dhcp-client.py DEVICE HTYPE HLEN CHADDR CLIENT_ID [no-broadcast]
+dhcp-client.py DEVICE 6 DUID
 
 A DHCP client of the forms that are found on InfiniBand (RFC 4390, and those
 that are not as it says): gets a lease by DISCOVER and REQUEST on DEVICE, and
@@ -19,7 +20,9 @@ prints the address.  CHADDR and CLIENT_ID (option 61) are in hexadecimal
 digits, either may be -, then it is zeros, or missing.  What the server says
 must have the client's hardware type and address, and the BROADCAST flag that
 the client has set.  With an address instead of no-broadcast, renews the lease
-of that address by unicast to the server that is named behind it."""
+of that address by unicast to the server that is named behind it.
+
+With 6, gets an address by DHCPv6 (RFC 8415), SOLICIT and REQUEST."""
 
 import socket
 import struct
@@ -94,11 +97,57 @@ class Client:
         sys.exit("no answer to a message of type %d" % kind)
 
 
+def options6(data):
+    """The options of a DHCPv6 message, by number."""
+    result = {}
+    while len(data) >= 4:
+        code, length = struct.unpack("!HH", data[:4])
+        result[code] = data[4:4 + length]
+        data = data[4 + length:]
+    return result
+
+
+def option6(code, data):
+    return struct.pack("!HH", code, len(data)) + data
+
+
+def dhcp6(device, duid):
+    sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE,
+                    device.encode())
+    sock.bind(("::", 546))
+    scope = socket.if_nametoindex(device)
+    more = option6(3, struct.pack("!III", 1, 0, 0))
+    for kind, answer in (1, 2), (3, 7):
+        for attempt in range(10):
+            xid = bytes([kind]) + int(time.time() * 1000).to_bytes(8, "big")[5:]
+            sock.sendto(xid + option6(1, duid) + option6(8, bytes(2)) + more,
+                        ("ff02::1:2", 547, 0, scope))
+            sock.settimeout(1)
+            try:
+                data = sock.recv(4096)
+            except socket.timeout:
+                continue
+            if data[1:4] == xid[1:]:
+                break
+        else:
+            sys.exit("no answer to a message of type %d" % kind)
+        opts = options6(data[4:])
+        if data[0] != answer or opts.get(1) != duid or 3 not in opts:
+            sys.exit("not the answer that was expected: %s" % data.hex())
+        more = option6(2, opts[2]) + option6(3, opts[3])
+    address = options6(opts[3][12:])[5][:16]
+    return socket.inet_ntop(socket.AF_INET6, address)
+
+
 def unhex(s):
     return b"" if s == "-" else bytes.fromhex(s)
 
 
 def main():
+    if sys.argv[2] == "6":
+        print(dhcp6(sys.argv[1], unhex(sys.argv[3])))
+        return
     device, htype, hlen, chaddr, client_id = sys.argv[1:6]
     more = sys.argv[6:]
     client = Client(device, int(htype), int(hlen), unhex(chaddr),

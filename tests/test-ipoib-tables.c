@@ -651,6 +651,24 @@ check_hosts(void)
     ovs_assert(fast->mac == mac && !fast->vlan && fast->is_router);
     ovs_assert(h->is_router && ipoib_host_fast(t, v->slot)->vlan == 100);
 
+    /* Seen to be a router, whatever it says. */
+    ipoib_host_set_router(t, h, false);
+    ovs_assert(!fast->is_router && !ipoib_host_routes(h));
+    ipoib_host_set_forwards(t, h);
+    ovs_assert(fast->is_router && ipoib_host_routes(h));
+    ipoib_host_set_router(t, h, true);
+    ipoib_host_set_router(t, h, false);
+    ovs_assert(fast->is_router && ipoib_host_routes(h) && !h->is_router);
+
+    /* Further QPNs. */
+    ipoib_host_add_qpn(t, h, 0x200);
+    ovs_assert(host_by_qpn(t, 0x200) == h && !h->qpn);
+    ipoib_host_add_qpn(t, v, 0x200);
+    ipoib_host_del_qpn(t, h, 0x200);
+    ovs_assert(host_by_qpn(t, 0x200) == v);
+    ipoib_host_del_qpn(t, v, 0x200);
+    ovs_assert(!host_by_qpn(t, 0x200));
+
     /* Addresses move. */
     learn_host(t, mac, 100, &a, now, IPOIB_HOST_MOVED_IP);
     ovs_assert(host_by_ip(t, a) == v && host_by_ip(t, b) == h);

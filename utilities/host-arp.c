@@ -29,6 +29,9 @@ VLOG_DEFINE_THIS_MODULE(host_arp);
 
 static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(1, 5);
 
+#define IPV6_PLEN_OFS 4          /* Of the payload length. */
+
+#define NA_ROUTER    0x80
 #define NA_SOLICITED 0x40
 #define NA_OVERRIDE  0x20
 
@@ -216,6 +219,13 @@ host_arp_receive(struct host_station *s, const struct host_rx *rx)
     }
 }
 
+/* What a neighbour advertisement says of us. */
+static uint8_t
+na_flags(const struct host_station *s)
+{
+    return NA_OVERRIDE | (host_tun_is_router(s->tun) ? NA_ROUTER : 0);
+}
+
 /* Answers the solicitation 'info' for our address 'target'. */
 static void
 reply_to_ns(struct host_station *s, const struct ipoib_nd_info *info,
@@ -227,7 +237,7 @@ reply_to_ns(struct host_station *s, const struct ipoib_nd_info *info,
     struct dp_packet *na;
 
     na = ipoib_compose_na_ib(&target->ip.addr, dst,
-                             NA_OVERRIDE | (dad ? 0 : NA_SOLICITED), &addr);
+                             na_flags(s) | (dad ? 0 : NA_SOLICITED), &addr);
     s->stats.tx_reply++;
     if (dad) {
         struct ib_gid mgid = ipv6_mgid(s, dst);
@@ -301,6 +311,46 @@ receive_na(struct host_station *s, const struct host_rx *rx,
     host_neigh_update(s->neighs, &info->target, &news, time_msec());
 }
 
+/* Gives the kernel a router solicitation or advertisement, or a redirect, which
+ * passed ipoib_nd_parse_ib(), without the link-layer addresses in it: the TUN
+ * has none, and the kernel would refuse them. */
+static void
+nd_to_kernel(struct host_station *s, const uint8_t *ip, size_t ip_len,
+             size_t l4_ofs, uint8_t type)
+{
+    size_t ofs = l4_ofs + (type == ND_ROUTER_SOLICIT ? 8
+                           : type == ND_ROUTER_ADVERT ? 16 : 40);
+    uint8_t *copy = xmalloc(ip_len);
+    size_t len = ofs;
+    ovs_be16 sum;
+
+    memcpy(copy, ip, ofs);
+    while (ofs < ip_len) {
+        size_t opt_len = ip[ofs + 1] * 8;
+
+        if (ip[ofs] != ND_OPT_SOURCE_LINKADDR
+            && ip[ofs] != ND_OPT_TARGET_LINKADDR) {
+            memcpy(copy + len, ip + ofs, opt_len);
+            len += opt_len;
+        }
+        ofs += opt_len;
+    }
+    sum = htons(len - IPV6_HEADER_LEN);
+    memcpy(copy + IPV6_PLEN_OFS, &sum, sizeof sum);
+    memset(copy + l4_ofs + 2, 0, 2);
+    sum = csum_finish(csum_continue(
+        packet_csum_pseudoheader6(
+            ALIGNED_CAST(const struct ovs_16aligned_ip6_hdr *, copy)),
+        copy + l4_ofs, len - l4_ofs));
+    memcpy(copy + l4_ofs + 2, &sum, sizeof sum);
+    if (host_tun_write(s->tun, copy, len)) {
+        s->stats.tun_tx_errors++;
+    } else {
+        s->stats.tun_tx_packets++;
+    }
+    free(copy);
+}
+
 void
 host_nd_receive(struct host_station *s, const struct host_rx *rx,
                 size_t ip_len, size_t l4_ofs)
@@ -341,8 +391,19 @@ host_nd_receive(struct host_station *s, const struct host_rx *rx,
 
             host_neigh_update(s->neighs, &info.src, &news, time_msec());
         }
+        nd_to_kernel(s, rx->data, ip_len, l4_ofs, info.type);
         break;
     default:                    /* Redirect: the kernel decides on routes. */
+        if (info.has_lladdr) {
+            struct host_neigh_news news = {
+                .addr = info.lladdr.ib,
+                .create = true,
+                .override = true,
+            };
+
+            host_neigh_update(s->neighs, &info.target, &news, time_msec());
+        }
+        nd_to_kernel(s, rx->data, ip_len, l4_ofs, info.type);
         break;
     }
 }
@@ -363,7 +424,7 @@ host_arp_announce(struct host_station *s, const struct host_own *own)
         mgid = broadcast_mgid(s);
     } else {
         packet = ipoib_compose_na_ib(&own->ip.addr, &in6addr_all_hosts,
-                                     NA_OVERRIDE, &addr);
+                                     na_flags(s), &addr);
         mgid = ipv6_mgid(s, &in6addr_all_hosts);
     }
     s->stats.tx_announce++;

@@ -281,6 +281,23 @@ host_tun_set_carrier(struct host_tun *tun, bool up)
     return 0;
 }
 
+bool
+host_tun_is_router(const struct host_tun *tun)
+{
+    char *name = xasprintf("/proc/sys/net/ipv6/conf/%s/forwarding", tun->name);
+    FILE *file = fopen(name, "r");
+    int value = 0;
+
+    if (file) {
+        if (fscanf(file, "%d", &value) != 1) {
+            value = 0;
+        }
+        fclose(file);
+    }
+    free(name);
+    return value != 0;
+}
+
 size_t
 host_tun_read(struct host_tun *tun, void *data, size_t size)
 {

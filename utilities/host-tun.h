@@ -44,6 +44,9 @@ int host_tun_del_ip(struct host_tun *, const struct host_ip *);
 int host_tun_set_mtu(struct host_tun *, int mtu);
 int host_tun_set_carrier(struct host_tun *, bool up);
 
+/* True if the kernel forwards what it gets on the device in IPv6. */
+bool host_tun_is_router(const struct host_tun *);
+
 /* Reads one IP packet; returns its length, 0 if there is none. */
 size_t host_tun_read(struct host_tun *, void *data, size_t size);
 /* Gives the kernel an IP packet. */
