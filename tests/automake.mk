@@ -87,7 +87,7 @@ SYSTEM_TESTSUITE_AT = \
 	tests/system-ipoib-macros.at \
 	tests/system-ipoib-mtu.at \
 	tests/system-ipoib-moving.at \
-	tests/system-ipoib-opensm.at \
+	tests/system-ipoib-openflow.at \
 	tests/system-ipoib-setup.at \
 	tests/system-ipoib-router.at \
 	tests/system-ipoib-vswitchd.at
