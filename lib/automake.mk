@@ -25,6 +25,7 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-kernel.h \
 	lib/ipoib-mcast-join.c \
 	lib/ipoib-mcast-private.h \
+	lib/ipoib-mcast-send.c \
 	lib/ipoib-mcast-text.c \
 	lib/ipoib-mcast.c \
 	lib/ipoib-mcast.h \

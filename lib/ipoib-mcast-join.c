@@ -170,6 +170,9 @@ static void
 mcast_join_failed(struct ipoib_mcast_group *group)
 {
     COVERAGE_INC(ipoib_mcast_refused);
+    if (group->last_status == IB_SA_NO_RESOURCES) {
+        ipoib_mcast_release_idle(group->mcast);
+    }
     if (ipoib_mcast_is_broadcast(group) && group->known && !group->create
         && group->last_status == IB_SA_INSUFFICIENT_COMPS) {
         /* The group went with the SM that was restarted: make it as it was. */

@@ -59,6 +59,14 @@ struct ipoib_mcast {
     struct ovs_list todo;       /* Groups to look at. */
     unsigned int n_requests;
     size_t n_router;            /* Groups with IPOIB_MCAST_ROUTER. */
+    uint64_t n_router_refused;
+    struct ipoib_mcast_limits limits;
+
+    /* ipoib-mcast-send.c. */
+    struct hmap senders;        /* Of struct ipoib_mcast_sender. */
+    size_t n_send;              /* Groups of theirs. */
+    uint64_t n_send_refused;
+    long long int next_release;
     bool settled;               /* The SA's capabilities are known. */
     long long int now;          /* Of the last run. */
     long long int next_scan;
@@ -101,6 +109,11 @@ void ipoib_mcast_mark_again(struct ipoib_mcast_group *);
 /* When the group, which is joined, is to be joined again in case that somebody
  * else has left it. */
 long long int ipoib_mcast_refresh_due(const struct ipoib_mcast_group *);
+
+/* ipoib-mcast-send.c. */
+/* Ends IPOIB_MCAST_SEND. */
+void ipoib_mcast_drop_send(struct ipoib_mcast_group *);
+void ipoib_mcast_release_idle(struct ipoib_mcast *);
 
 /* True if packets to the group are received: the queue pair is attached. */
 static inline bool

@@ -220,6 +220,10 @@ ipoib_mcast_create(const struct ipoib_verbs *verbs, struct ibv_pd *pd,
     mcast->ops = ops;
     mcast->aux = aux;
     hmap_init(&mcast->groups);
+    hmap_init(&mcast->senders);
+    mcast->limits = (struct ipoib_mcast_limits) {
+        IPOIB_MCAST_MAX, IPOIB_MCAST_MAX
+    };
     ovs_list_init(&mcast->todo);
     ovs_list_init(&mcast->free_slots);
     mcast->next_scan = LLONG_MAX;
@@ -238,7 +242,9 @@ mcast_group_create(struct ipoib_mcast *mcast, const struct ib_gid *mgid)
 {
     struct ipoib_mcast_group *group;
 
-    if (hmap_count(&mcast->groups) >= IPOIB_MCAST_MAX) {
+    /* Those that are being left don't count. */
+    if (hmap_count(&mcast->groups) >= MIN(mcast->limits.groups + MCAST_WINDOW,
+                                          IPOIB_MCAST_MAX)) {
         COVERAGE_INC(ipoib_mcast_too_many);
         return NULL;
     }
@@ -308,6 +314,7 @@ ipoib_mcast_group_remove(struct ipoib_mcast_group *group)
     ipoib_mcast_detach(group);
     mcast_dequeue(group);
     ipoib_mcast_drop_router(group);
+    ipoib_mcast_drop_send(group);
     mcast->ops->removed(mcast->aux, group);
     ipoib_mcast_set_ah(group, NULL);
     mcast_unpublish(group);
@@ -346,6 +353,7 @@ ipoib_mcast_destroy(struct ipoib_mcast *mcast)
         ipoib_mcast_group_remove(group);
     }
     hmap_destroy(&mcast->groups);
+    hmap_destroy(&mcast->senders);
     ovsrcu_postpone(mcast_free, mcast);
 }
 
@@ -458,7 +466,7 @@ mcast_scan(struct ipoib_mcast_group *group, long long int now)
                             &used);
         due = (used + (long long int) IPOIB_MCAST_IDLE_TIMEOUT) * 1000;
         if (now >= due) {
-            group->want &= ~IPOIB_MCAST_SEND;
+            ipoib_mcast_drop_send(group);
             ipoib_mcast_enqueue(group);
         } else {
             ipoib_mcast_schedule(mcast, due);
@@ -550,6 +558,12 @@ ipoib_mcast_want(struct ipoib_mcast *mcast, const struct ib_gid *mgid,
     struct ipoib_mcast_group *group = ipoib_mcast_find(mcast, mgid);
     unsigned int old;
 
+    if (why & IPOIB_MCAST_ROUTER
+        && mcast->n_router >= mcast->limits.groups / 4
+        && !(group && group->want & IPOIB_MCAST_ROUTER)) {
+        mcast->n_router_refused++;
+        return NULL;
+    }
     if (!group) {
         group = (ib_gid_is_multicast(mgid)
                  ? mcast_group_create(mcast, mgid) : NULL);

@@ -85,8 +85,11 @@ struct ipoib_mcast_group {
     struct ovs_list wait;
     size_t n_wait;
 
-    /* Private to ipoib-mcast.c. */
+    /* Private to ipoib-mcast*.c. */
     struct ipoib_mcast *mcast;
+    struct ipoib_mcast_sender *sender; /* For whom it was joined, if that is
+                                        * limited. */
+    struct ovs_list sender_node; /* If 'sender'. */
     struct ovs_list todo;       /* In ipoib_mcast's 'todo', or empty. */
     struct ipoib_sa_request *request;
     long long int next_try;
@@ -96,6 +99,8 @@ struct ipoib_mcast_group {
     struct ibv_ah_attr attr;    /* Of 'ah'. */
     uint16_t attached_mlid;     /* If 'attached'. */
 };
+
+struct ipoib_mcast_sender;
 
 struct ipoib_mcast_ops {
     /* 'group' was joined, was joined again with other parameters, was refused,
@@ -148,6 +153,27 @@ struct ipoib_mcast_group *ipoib_mcast_want(struct ipoib_mcast *,
 /* One user of IPOIB_MCAST_RECV less; the last one leaves (or stays as a
  * sender). */
 void ipoib_mcast_unwant(struct ipoib_mcast *, const struct ib_gid *mgid);
+
+/* How many groups there may be, for all purposes, and for each that sends
+ * without being a member.  Of all groups, senders get half at most, and
+ * routers a quarter. */
+struct ipoib_mcast_limits {
+    size_t groups, host_groups;
+};
+void ipoib_mcast_set_limits(struct ipoib_mcast *,
+                            const struct ipoib_mcast_limits *);
+/* As ipoib_mcast_want() for IPOIB_MCAST_SEND, on account of 'sender', whoever
+ * that number stands for.  NULL also if it has its share of groups. */
+struct ipoib_mcast_group *ipoib_mcast_want_send(struct ipoib_mcast *,
+                                                const struct ib_gid *mgid,
+                                                uint32_t sender);
+struct ipoib_mcast_stats {
+    size_t n_groups, n_send, n_router;
+    uint64_t n_send_refused, n_router_refused;
+};
+void ipoib_mcast_get_stats(const struct ipoib_mcast *,
+                           struct ipoib_mcast_stats *);
+
 /* Ends IPOIB_MCAST_ROUTER, which ends by itself if the SA does not know the
  * group. */
 void ipoib_mcast_unwant_router(struct ipoib_mcast *,

@@ -34,6 +34,8 @@ void ipoib_partition_group_ready(struct ipoib_partition *,
                                  struct ipoib_mcast_group *group);
 void ipoib_partition_group_refused(struct ipoib_partition *,
                                    struct ipoib_mcast_group *group);
+/* 'config' has other limits of groups. */
+void ipoib_partition_set_group_limits(struct ipoib_partition *);
 /* Takes completions of what the control thread has sent. */
 void ipoib_partition_run_sends(struct ipoib_partition *);
 

@@ -284,6 +284,54 @@ ipoib_partition_send_neigh(struct ipoib_partition *part, uint32_t sqpn,
 }
 
 void
+ipoib_partition_set_group_limits(struct ipoib_partition *part)
+{
+    const struct ipoib_mcast_limits limits = {
+        .groups = part->config.max_groups,
+        .host_groups = part->config.max_host_groups,
+    };
+
+    ipoib_mcast_set_limits(part->shared.mcast, &limits);
+    ipoib_snoop_set_limits(part->snoop, limits.groups / 4 * 3,
+                           limits.host_groups);
+}
+
+/* True if packets to 'mgid' are sent to the broadcast group if their own is
+ * not to be had: IPv6 solicited-node groups and 224.0.0.0/24.  Everybody is a
+ * member, and takes them for what their IP addresses say; they are few, and
+ * much depends on them. */
+static bool
+group_has_fallback(const struct ib_gid *mgid)
+{
+    static const uint8_t solicited[] = { 0, 0, 0, 0, 0, 1, 0xff };
+    static const uint8_t link_scope[9];
+
+    return (mgid->raw[2] == 0x60
+            ? !memcmp(mgid->raw + 6, solicited, sizeof solicited)
+            : !memcmp(mgid->raw + 6, link_scope, sizeof link_scope));
+}
+
+/* Sends 'packet' (taken), which was to go to 'mgid', to the broadcast group;
+ * or drops it, and counts that by 'counter'. */
+static void
+group_fall_back(struct ipoib_partition *part, uint32_t sqpn,
+                const struct ib_gid *mgid, struct dp_packet *packet,
+                atomic_uint64_t *counter)
+{
+    struct ipoib_mcast_group *bcast
+        = part->removing ? NULL : ipoib_mcast_broadcast(part->shared.mcast);
+
+    if (bcast && bcast->ah && group_has_fallback(mgid)
+        && !ipoib_hca_has_failed(part->hca)) {
+        ipoib_count(&part->tx_stats.group_fallback, 1);
+        partition_post(part, sqpn, packet, bcast->ah, IB_QPN_MULTICAST);
+    } else {
+        ipoib_count(counter, 1);
+        dp_packet_delete(packet);
+    }
+}
+
+void
 ipoib_partition_send_group(struct ipoib_partition *part, uint32_t sqpn,
                            const struct ib_gid *mgid, struct dp_packet *packet)
 {
@@ -291,16 +339,20 @@ ipoib_partition_send_group(struct ipoib_partition *part, uint32_t sqpn,
                                                        mgid);
 
     if (!group || !group->want) {
-        group = ipoib_mcast_want(part->shared.mcast, mgid, IPOIB_MCAST_SEND);
+        group = ipoib_mcast_want_send(part->shared.mcast, mgid, sqpn);
     }
     if (group && group->ah) {
         partition_post(part, sqpn, packet, group->ah, IB_QPN_MULTICAST);
-    } else if (group) {
+    } else if (!group) {
+        group_fall_back(part, sqpn, mgid, packet,
+                        &part->tx_stats.drop_group_limit);
+    } else if (group->backoff && group->last_status
+               && group->state == IPOIB_MCAST_IDLE) {
+        group_fall_back(part, sqpn, mgid, packet,
+                        &part->tx_stats.drop_no_group);
+    } else {
         wait_list_push(&group->wait, &group->n_wait, IPOIB_MAX_WAIT_GROUP,
                        &part->tx_stats.drop_no_group, packet, sqpn);
-    } else {
-        ipoib_count(&part->tx_stats.drop_no_group, 1);
-        dp_packet_delete(packet);
     }
 }
 
@@ -432,8 +484,19 @@ void
 ipoib_partition_group_refused(struct ipoib_partition *part,
                               struct ipoib_mcast_group *group)
 {
-    wait_list_clear(&group->wait, &group->n_wait,
-                    &part->tx_stats.drop_no_group);
+    struct ovs_list wait = OVS_LIST_INITIALIZER(&wait);
+    struct waiting_packet *wp;
+
+    if (!group->n_wait) {
+        return;
+    }
+    ovs_list_push_back_all(&wait, &group->wait);
+    group->n_wait = 0;
+    LIST_FOR_EACH_POP (wp, node, &wait) {
+        group_fall_back(part, wp->sqpn, &group->mgid, wp->packet,
+                        &part->tx_stats.drop_no_group);
+        free(wp);
+    }
 }
 
 void

@@ -71,6 +71,7 @@ struct ipoib_partition_config {
     unsigned int eth_mtu;       /* options:eth-mtu, 0: none. */
     bool clamp_mss;             /* options:clamp-mss. */
     enum ipoib_mcast_router mcast_router; /* options:mcast-router. */
+    size_t max_groups, max_host_groups;
 };
 
 struct ipoib_partition_ops {

@@ -50,6 +50,7 @@ struct ipoib_inform {
     struct ipoib_sa_request *request;
     unsigned int backoff;       /* Seconds. */
     long long int next_try;
+    long long int now;          /* Of the last run. */
 };
 
 struct ipoib_inform *
@@ -132,6 +133,12 @@ ipoib_inform_set_qpn(struct ipoib_inform *inform, uint32_t qpn)
     }
 }
 
+static long long int
+inform_now(const struct ipoib_inform *inform)
+{
+    return MAX(inform->now, time_msec());
+}
+
 bool
 ipoib_inform_is_active(const struct ipoib_inform *inform)
 {
@@ -143,7 +150,7 @@ inform_failed(struct ipoib_inform *inform, const char *reason)
 {
     inform->backoff = (inform->backoff
                        ? MIN(inform->backoff * 2, INFORM_BACKOFF_MAX) : 1);
-    inform->next_try = time_msec() + inform->backoff * 1000LL;
+    inform->next_try = inform_now(inform) + inform->backoff * 1000LL;
     if (inform->backoff == 4) {
         VLOG_INFO("the subnet administrator does not report new multicast "
                   "groups: %s", reason);
@@ -171,7 +178,7 @@ inform_answer(void *inform_, int error, uint16_t status,
     }
     inform->next = 0;
     inform->active = true;
-    inform->next_try = time_msec() + INFORM_REFRESH
+    inform->next_try = inform_now(inform) + INFORM_REFRESH
                        - random_range(INFORM_REFRESH / 4);
     inform->cb(inform->aux);
 }
@@ -181,6 +188,7 @@ ipoib_inform_run(struct ipoib_inform *inform, long long int now)
 {
     struct ib_inform_info info;
 
+    inform->now = now;
     if (!inform->want || !inform->qpn || inform->request
         || now < inform->next_try) {
         return;

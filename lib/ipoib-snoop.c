@@ -185,6 +185,20 @@ ipoib_snoop_querier(const struct ipoib_snoop *snoop, bool v6)
     return &snoop->families[v6].querier;
 }
 
+void
+ipoib_snoop_for_each(const struct ipoib_snoop *snoop,
+                     void (*cb)(const struct in6_addr *, struct eth_addr,
+                                bool exclude, size_t n_sources,
+                                long long int heard, void *aux), void *aux)
+{
+    const struct snoop_member *member;
+
+    HMAP_FOR_EACH (member, by_mac, &snoop->members) {
+        cb(&member->group->ip, member->mac, member->exclude,
+           member->n_sources, member->heard, aux);
+    }
+}
+
 static struct snoop_family *
 family_of(struct ipoib_snoop *snoop, const struct in6_addr *ip)
 {

@@ -128,6 +128,12 @@ bool ipoib_snoop_has_router(const struct ipoib_snoop *, long long int now);
 /* For people. */
 const struct ipoib_querier *ipoib_snoop_querier(const struct ipoib_snoop *,
                                                 bool v6);
+void ipoib_snoop_for_each(const struct ipoib_snoop *,
+                          void (*cb)(const struct in6_addr *group,
+                                     struct eth_addr mac, bool exclude,
+                                     size_t n_sources, /* If not 'exclude'. */
+                                     long long int heard, /* 0: never. */
+                                     void *aux), void *aux);
 size_t ipoib_snoop_n_groups(const struct ipoib_snoop *);
 size_t ipoib_snoop_n_members(const struct ipoib_snoop *);
 

@@ -88,6 +88,8 @@
     COUNTER(mss_clamped, "tx_mss_clamped", "TCP SYNs whose MSS was lowered") \
     COUNTER(ra_lowered, "tx_ra_lowered",                                     \
             "router advertisements whose MTU was lowered")                   \
+    COUNTER(group_fallback, "tx_group_fallback",                             \
+            "sent to the broadcast group, as their own was not to be had")   \
     COUNTER(drop_error, "tx_drop_error", "completions with an error")        \
     COUNTER(drop_post, "tx_drop_post", "refused by the device")              \
     COUNTER(drop_queue_full, "tx_drop_queue_full",                           \
@@ -100,6 +102,8 @@
             "no path, or too many packets waited for it")                    \
     COUNTER(drop_no_group, "tx_drop_no_group",                               \
             "the group was refused, or too many packets waited for it")      \
+    COUNTER(drop_group_limit, "tx_drop_group_limit",                         \
+            "there was no room for one more group")                          \
     COUNTER(drop_short, "tx_drop_short", "shorter than their headers")       \
     COUNTER(drop_bad_ip, "tx_drop_bad_ip",                                   \
             "IP version or lengths that cannot be")                          \

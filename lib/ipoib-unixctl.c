@@ -246,6 +246,7 @@ port_add(struct ipoib_dev *dev, struct json *rows)
     const struct ipoib_partition *part = dev->part;
     const struct ipoib_hca_port *port = dev->port;
     struct json *json = json_object_create();
+    struct ipoib_mcast_stats groups;
     struct ipoib_hostqp_stats qps;
     const char *reason;
 
@@ -288,6 +289,15 @@ port_add(struct ipoib_dev *dev, struct json *rows)
     json_object_put_string(json, "shared-with", part->kernel.name[0]
                            ? part->kernel.name : "-");
     put_int(json, "groups-refused", ipoib_partition_n_refused(part));
+    ipoib_mcast_get_stats(part->shared.mcast, &groups);
+    put_int(json, "groups", groups.n_groups);
+    put_int(json, "groups-sent-to", groups.n_send);
+    put_int(json, "groups-for-routers", groups.n_router);
+    put_int(json, "groups-over-limit", ipoib_snoop_n_refused(part->snoop)
+                                       + groups.n_send_refused
+                                       + groups.n_router_refused);
+    json_object_put(json, "mcast-router", json_boolean_create(
+        ipoib_partition_has_router(part)));
     json_object_put_string(json, "proxy",
                            part->config.proxy_reply ? "reply" : "forward");
     json_array_add(rows, json);
@@ -459,6 +469,7 @@ mcast_add_row(const struct ipoib_mcast_group *group, void *aux_)
                            ipoib_mcast_state_to_string(group->state));
     json_object_put_string(json, "want",
                            group->want & IPOIB_MCAST_RECV ? "receive"
+                           : group->want & IPOIB_MCAST_ROUTER ? "router"
                            : group->want & IPOIB_MCAST_SEND ? "send"
                            : "nothing");
     put_int(json, "join-state", group->join_state);
@@ -489,6 +500,47 @@ static const struct column mcast_columns[] = {
     { NULL, NULL },
 };
 static const struct show show_mcast = { mcast_add, mcast_columns };
+
+
+/* ipoib/snoop/show. */
+
+static void
+snoop_add_row(const struct in6_addr *group, struct eth_addr mac, bool exclude,
+              size_t n_sources, long long int heard, void *aux_)
+{
+    const struct row_aux *aux = aux_;
+    struct json *json = json_object_create();
+    struct ds s = DS_EMPTY_INITIALIZER;
+
+    json_object_put_string(json, "port", aux->dev->name);
+    ipv6_format_mapped(group, &s);
+    json_object_put_string(json, "group", ds_cstr(&s));
+    ds_destroy(&s);
+    put_mac(json, "host", mac);
+    json_object_put_string(json, "filter", exclude ? "exclude" : "include");
+    put_int(json, "sources", n_sources);
+    if (heard) {
+        put_int(json, "reported", (time_msec() - heard) / 1000);
+    } else {
+        json_object_put_string(json, "reported", "never");
+    }
+    json_array_add(aux->rows, json);
+}
+
+static void
+snoop_add(struct ipoib_dev *dev, struct json *rows)
+{
+    struct row_aux aux = { dev, rows };
+
+    ipoib_snoop_for_each(dev->part->snoop, snoop_add_row, &aux);
+}
+
+static const struct column snoop_columns[] = {
+    { "port", "port" }, { "group", "group" }, { "host", "host" },
+    { "filter", "filter" }, { "sources", "sources" },
+    { "reported", "reported" }, { NULL, NULL },
+};
+static const struct show show_snoop = { snoop_add, snoop_columns };
 
 
 /* ipoib/queue/show. */
@@ -841,6 +893,7 @@ ipoib_unixctl_init(void)
         { "ipoib/host/show", &show_host },
         { "ipoib/path/show", &show_path },
         { "ipoib/mcast/show", &show_mcast },
+        { "ipoib/snoop/show", &show_snoop },
         { "ipoib/queue/show", &show_queue },
         { "ipoib/sa/show", &show_sa },
         { "ipoib/events", &show_events },

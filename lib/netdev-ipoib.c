@@ -48,6 +48,9 @@ VLOG_DEFINE_THIS_MODULE(netdev_ipoib);
 #define DEFAULT_HOST_QPS 4096
 #define MAX_HOST_QPS 1000000
 #define DEFAULT_NEIGHBOURS 65536
+#define DEFAULT_GROUPS 8192
+#define MIN_GROUPS 64
+#define DEFAULT_HOST_GROUPS 256
 #define MAX_NEIGHBOURS (1 << 21)
 #define MIN_MTU 68
 #define REOPEN_INTERVAL 1000    /* To look for a device that failed, ms. */
@@ -373,6 +376,7 @@ parse_options(const char *name, const struct smap *args,
 {
     struct ipoib_partition_config *config = &options->config;
     unsigned long long int port, n_rxq, host_qps, host_queues, neighbours;
+    unsigned long long int groups, host_groups;
 
     memset(options, 0, sizeof *options);
     if (!get_number(name, args, "port", 1, 1, UINT8_MAX, &port, errp)
@@ -390,6 +394,10 @@ parse_options(const char *name, const struct smap *args,
         || !parse_mtu_options(name, args, config, errp)
         || !parse_sa(name, args, &config->sa, errp)
         || !parse_leave(name, args, &config->leave, errp)
+        || !get_number(name, args, "max-groups", DEFAULT_GROUPS, MIN_GROUPS,
+                       IPOIB_MCAST_MAX, &groups, errp)
+        || !get_number(name, args, "max-host-groups", DEFAULT_HOST_GROUPS, 1,
+                       IPOIB_MCAST_MAX, &host_groups, errp)
         || !parse_mcast_router(name, args, &config->mcast_router, errp)
         || !parse_device(name, args, &options->device, errp)) {
         return false;
@@ -399,6 +407,8 @@ parse_options(const char *name, const struct smap *args,
     config->max_host_qps = host_qps;
     config->host_queues = host_queues;
     config->max_neighbours = neighbours;
+    config->max_groups = groups;
+    config->max_host_groups = host_groups;
     return true;
 }
 
@@ -411,6 +421,7 @@ log_unknown_options(const char *name, const struct smap *args)
         "device", "port", "pkey", "n_rxq", "n_rxq_desc", "n_txq_desc",
         "max-host-qps", "host-queues", "max-neighbours", "proxy", "sa",
         "ib-leave", "eth-mtu", "clamp-mss", "mcast-router",
+        "max-groups", "max-host-groups",
     };
     const struct smap_node *node;
 
@@ -516,6 +527,10 @@ netdev_ipoib_get_config(const struct netdev *netdev_, struct smap *args)
         }
         smap_add(args, "clamp-mss",
                  options->config.clamp_mss ? "true" : "false");
+        smap_add_format(args, "max-groups", "%"PRIuSIZE,
+                        options->config.max_groups);
+        smap_add_format(args, "max-host-groups", "%"PRIuSIZE,
+                        options->config.max_host_groups);
         smap_add(args, "mcast-router",
                  router_names[options->config.mcast_router]);
     }

@@ -21,6 +21,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-fabric.h \
 	tests/test-ipoib-fake.c \
 	tests/test-ipoib-fake.h \
+	tests/test-ipoib-groups.c \
 	tests/test-ipoib-host-neigh.c \
 	tests/test-ipoib-kernel.c \
 	tests/test-ipoib-known.c \

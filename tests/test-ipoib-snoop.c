@@ -27,6 +27,8 @@
 
 /* Groups that were joined and not left. */
 static int n_joined;
+/* Questions for one group. */
+static int n_asked;
 
 static void
 joined(void *aux OVS_UNUSED, const struct in6_addr *group OVS_UNUSED)
@@ -40,7 +42,17 @@ left(void *aux OVS_UNUSED, const struct in6_addr *group OVS_UNUSED)
     n_joined--;
 }
 
-static const struct ipoib_snoop_ops ops = { .joined = joined, .left = left };
+static void
+ask(void *aux OVS_UNUSED, const struct in6_addr *group OVS_UNUSED)
+{
+    n_asked++;
+}
+
+static const struct ipoib_snoop_ops ops = {
+    .joined = joined,
+    .left = left,
+    .ask = ask,
+};
 
 static struct in6_addr
 group(uint32_t i)
@@ -58,11 +70,18 @@ host(uint32_t i)
 }
 
 static void
-report(struct ipoib_snoop *snoop, uint32_t group_, uint32_t host_)
+report_at(struct ipoib_snoop *snoop, uint32_t group_, uint32_t host_,
+          int version, long long int now)
 {
     struct in6_addr ip = group(group_);
 
-    ipoib_snoop_report(snoop, &ip, host(host_), 2, 1000);
+    ipoib_snoop_report(snoop, &ip, host(host_), version, now);
+}
+
+static void
+report(struct ipoib_snoop *snoop, uint32_t group_, uint32_t host_)
+{
+    report_at(snoop, group_, host_, 2, 1000);
 }
 
 static void
@@ -93,9 +112,14 @@ check_leave(void)
     ipoib_snoop_run(snoop, late);
     ovs_assert(n_joined == 2);
 
+    /* There is no querier: we ask, twice. */
+    n_asked = 0;
     leave(snoop, 1, 2, now);
+    ipoib_snoop_run(snoop, now);
+    ipoib_snoop_run(snoop, now + 500);
+    ovs_assert(n_asked == 1);
     ipoib_snoop_run(snoop, late - 1);
-    ovs_assert(n_joined == 2);
+    ovs_assert(n_joined == 2 && n_asked == 2);
     report(snoop, 1, 4);
     ipoib_snoop_run(snoop, late);
     ovs_assert(n_joined == 2);
@@ -143,6 +167,231 @@ check_limits(void)
     ipoib_snoop_destroy(snoop);
 }
 
+/* A record of IGMPv3 or MLDv2, with sources 10.0.0.'first' and so on. */
+static void
+record(struct ipoib_snoop *snoop, uint8_t type, uint8_t first, size_t n,
+       long long int now)
+{
+    struct in6_addr ip = group(1);
+    uint8_t sources[256 * 4];
+
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t source[4] = { 10, 0, i / 256, first + i };
+
+        memcpy(sources + i * 4, source, sizeof source);
+    }
+    ipoib_snoop_record(snoop, &ip, host(1), type, sources, n, 4, now);
+}
+
+/* All hosts have answered to a question. */
+static void
+all_asked(struct ipoib_snoop *snoop, bool v6, long long int now)
+{
+    const struct ipoib_query query = {
+        .general = true, .sourceless = true, .max_resp = 1000
+    };
+
+    ipoib_snoop_query(snoop, v6, &query, false, now);
+}
+
+/* A host with sources is a member as long as one of them is left.  Each case
+ * begins and ends without membership, and with fast leave. */
+static void
+check_filters(void)
+{
+    struct ipoib_snoop *snoop = ipoib_snoop_create(&ops, NULL);
+    const long long int now = 10000;
+
+    n_joined = 0;
+    all_asked(snoop, false, now - 5000);
+
+    record(snoop, IGMPV3_MODE_IS_INCLUDE, 1, 0, now);
+    record(snoop, IGMPV3_CHANGE_TO_INCLUDE_MODE, 1, 0, now);
+    record(snoop, IGMPV3_BLOCK_OLD_SOURCES, 1, 2, now);
+    record(snoop, IGMPV3_ALLOW_NEW_SOURCES, 1, 0, now);
+    record(snoop, 7, 1, 2, now);
+    ovs_assert(!n_joined);
+
+    record(snoop, IGMPV3_CHANGE_TO_EXCLUDE_MODE, 1, 0, now);
+    ovs_assert(n_joined == 1);
+    record(snoop, IGMPV3_BLOCK_OLD_SOURCES, 1, 2, now);
+    record(snoop, IGMPV3_MODE_IS_INCLUDE, 1, 1, now);
+    record(snoop, IGMPV3_BLOCK_OLD_SOURCES, 1, 1, now);
+    ovs_assert(n_joined == 1);
+    record(snoop, IGMPV3_CHANGE_TO_INCLUDE_MODE, 1, 0, now);
+    ovs_assert(!n_joined);
+
+    record(snoop, IGMPV3_ALLOW_NEW_SOURCES, 1, 2, now);
+    record(snoop, IGMPV3_ALLOW_NEW_SOURCES, 3, 1, now);
+    record(snoop, IGMPV3_BLOCK_OLD_SOURCES, 2, 5, now);
+    ovs_assert(n_joined == 1);
+    record(snoop, IGMPV3_BLOCK_OLD_SOURCES, 1, 1, now);
+    ovs_assert(!n_joined);
+
+    record(snoop, IGMPV3_CHANGE_TO_INCLUDE_MODE, 1, 3, now);
+    record(snoop, IGMPV3_CHANGE_TO_INCLUDE_MODE, 3, 1, now);
+    record(snoop, IGMPV3_BLOCK_OLD_SOURCES, 3, 1, now);
+    ovs_assert(!n_joined);
+
+    /* So many that it is taken for a member for all. */
+    record(snoop, IGMPV3_ALLOW_NEW_SOURCES, 0, 200, now);
+    record(snoop, IGMPV3_BLOCK_OLD_SOURCES, 0, 200, now);
+    ovs_assert(n_joined == 1);
+    record(snoop, IGMPV3_MODE_IS_INCLUDE, 1, 0, now);
+    ovs_assert(!n_joined);
+    ipoib_snoop_destroy(snoop);
+}
+
+/* What is left at once, and what is not. */
+static void
+check_fast_leave(void)
+{
+    struct ipoib_snoop *snoop = ipoib_snoop_create(&ops, NULL);
+    long long int now = 10000;
+
+    /* Not all were asked. */
+    record(snoop, IGMPV3_CHANGE_TO_EXCLUDE_MODE, 1, 0, now);
+    record(snoop, IGMPV3_CHANGE_TO_INCLUDE_MODE, 1, 0, now);
+    ovs_assert(n_joined == 1);
+    now += IPOIB_SNOOP_LAST_MEMBER;
+    ipoib_snoop_run(snoop, now);
+    ovs_assert(!n_joined);
+
+    /* They were, but did not have the time to answer; then they did.  MLD is
+     * another matter. */
+    all_asked(snoop, true, now - 10000);
+    all_asked(snoop, false, now);
+    record(snoop, IGMPV3_CHANGE_TO_EXCLUDE_MODE, 1, 0, now);
+    record(snoop, IGMPV3_CHANGE_TO_INCLUDE_MODE, 1, 0, now + 1500);
+    ovs_assert(n_joined == 1);
+    record(snoop, IGMPV3_CHANGE_TO_EXCLUDE_MODE, 1, 0, now + 1500);
+    record(snoop, IGMPV3_CHANGE_TO_INCLUDE_MODE, 1, 0, now + 2000);
+    ovs_assert(!n_joined);
+
+    /* One with IGMPv2 has reported of late. */
+    now += 10000;
+    record(snoop, IGMPV3_CHANGE_TO_EXCLUDE_MODE, 1, 0, now);
+    report_at(snoop, 1, 2, 2, now);
+    leave(snoop, 1, 2, now);
+    record(snoop, IGMPV3_CHANGE_TO_INCLUDE_MODE, 1, 0, now);
+    ovs_assert(n_joined == 1);
+    record(snoop, IGMPV3_CHANGE_TO_EXCLUDE_MODE, 1, 0, now);
+    record(snoop, IGMPV3_CHANGE_TO_INCLUDE_MODE, 1, 0, now + 260000);
+    ovs_assert(!n_joined);
+
+    /* One with IGMPv1, which leaves without a word. */
+    now += 400000;
+    report_at(snoop, 1, 2, 1, now);
+    leave(snoop, 1, 2, now);
+    ipoib_snoop_run(snoop, now + 200000);
+    ovs_assert(n_joined == 1);
+    ipoib_snoop_run(snoop, now + 260000);
+    ovs_assert(!n_joined);
+    ipoib_snoop_destroy(snoop);
+}
+
+/* A querier's times count; without one nobody need say anything. */
+static void
+check_querier(void)
+{
+    struct ipoib_snoop *snoop = ipoib_snoop_create(&ops, NULL);
+    struct in6_addr ip6 = { .s6_addr = { 0xff, 2, [11] = 1, 0xff, 1, 2, 3 } };
+    const struct ipoib_query query = {
+        .general = true, .timed = true, .robustness = 3, .interval = 20000,
+        .max_resp = 5000
+    };
+    const struct ipoib_query specific = {
+        .group = group(1), .max_resp = 500
+    };
+    const struct ipoib_query sourceless = {
+        .general = true, .sourceless = true, .max_resp = 1000
+    };
+    long long int now = 1000;
+
+    report(snoop, 1, 1);
+    ipoib_snoop_assume(snoop, &ip6, host(1));
+    ipoib_snoop_query(snoop, false, &sourceless, true, now);
+    ipoib_snoop_run(snoop, now += 1000000);
+    ovs_assert(n_joined == 2);
+    ovs_assert(!ipoib_snoop_has_router(snoop, now));
+
+    /* From the fabric: a querier, but no router on Ethernet. */
+    ipoib_snoop_query(snoop, false, &query, false, now);
+    ovs_assert(!ipoib_snoop_has_router(snoop, now));
+    ipoib_snoop_query(snoop, false, &query, true, now);
+    ipoib_snoop_query(snoop, true, &query, true, now);
+    ovs_assert(ipoib_snoop_has_router(snoop, now));
+
+    /* 65 s from when it was there; what is only assumed, stays. */
+    ipoib_snoop_run(snoop, now + 64999);
+    ovs_assert(n_joined == 2);
+    ipoib_snoop_query(snoop, false, &query, true, now + 60000);
+    ipoib_snoop_query(snoop, true, &query, true, now + 60000);
+    ipoib_snoop_run(snoop, now + 65000);
+    ipoib_snoop_run(snoop, now + 65000 + 4000);
+    ovs_assert(n_joined == 1);
+
+    /* After a leave, robustness times the last member interval. */
+    now += 70000;
+    report_at(snoop, 1, 1, 2, now);
+    ipoib_snoop_query(snoop, false, &specific, true, now);
+    n_asked = 0;
+    leave(snoop, 1, 1, now);
+    ipoib_snoop_run(snoop, now + 2499);
+    ovs_assert(n_joined == 2);
+    ipoib_snoop_run(snoop, now + 2500);
+    ovs_assert(n_joined == 1 && !n_asked);
+
+    /* It goes, and the router with it; a PIM router comes. */
+    now += 66000;
+    ovs_assert(!ipoib_snoop_has_router(snoop, now));
+    report_at(snoop, 1, 1, 2, now);
+    ipoib_snoop_run(snoop, now + 1000000);
+    ovs_assert(n_joined == 2);
+    ipoib_snoop_pim_hello(snoop, false, 105000, now);
+    ovs_assert(ipoib_snoop_has_router(snoop, now + 104999));
+    ovs_assert(!ipoib_snoop_has_router(snoop, now + 105000));
+    ipoib_snoop_pim_hello(snoop, false, 0, now + 5);
+    ovs_assert(!ipoib_snoop_has_router(snoop, now + 6));
+    ipoib_snoop_host_gone(snoop, host(1), now);
+    ipoib_snoop_run(snoop, now + 10000);
+    ovs_assert(!n_joined);
+    ipoib_snoop_destroy(snoop);
+}
+
+static bool
+parse_igmp_query(const char *hex, struct ipoib_query *query)
+{
+    uint8_t packet[64];
+    bool ok;
+
+    for (size_t i = 0; i < strlen(hex) / 2; i++) {
+        packet[i] = hexits_value(hex + 2 * i, 2, &ok);
+        ovs_assert(ok);
+    }
+    return ipoib_query_parse_igmp(packet, strlen(hex) / 2, 24, query);
+}
+
+/* Queries of all versions, byte by byte. */
+static void
+check_parsing(void)
+{
+#define IP4(SRC) "46c00020000000000102000" "0" SRC "e000000194040000"
+    struct ipoib_query q;
+
+    ovs_assert(parse_igmp_query(IP4("0a000001") "1100eeff00000000", &q));
+    ovs_assert(q.general && !q.sourceless && !q.timed && q.max_resp == 10000);
+    ovs_assert(parse_igmp_query(IP4("00000000") "110aeeffef010203", &q));
+    ovs_assert(!q.general && q.sourceless && q.max_resp == 1000);
+    ovs_assert(!parse_igmp_query(IP4("0a000001") "11ffeeff0a000001", &q));
+    ovs_assert(!parse_igmp_query(IP4("0a000001") "160aeeff00000000", &q));
+    ovs_assert(parse_igmp_query(IP4("0a000001")
+                                "118feeff00000000" "0b9c0000", &q));
+    ovs_assert(q.timed && q.robustness == 3);
+    /* Floating point: (16 + 15) << 3, and (16 + 12) << 4. */
+    ovs_assert(q.max_resp == 24800 && q.interval == 448000);
+}
+
 /* The queries are what hosts accept: lengths and checksums are right, and the
  * gateway's own parser finds the message behind the router alert. */
 static void
@@ -178,6 +427,10 @@ test_ipoib_snoop_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
 {
     check_leave();
     check_limits();
+    check_filters();
+    check_fast_leave();
+    check_querier();
+    check_parsing();
     check_queries();
 }
 
