@@ -38,6 +38,7 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-packet.c \
 	lib/ipoib-packet.h \
 	lib/ipoib-partition-born.c \
+	lib/ipoib-partition-peers.c \
 	lib/ipoib-partition-private.h \
 	lib/ipoib-partition-queues.c \
 	lib/ipoib-partition-send.c \
@@ -46,6 +47,8 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-partition.h \
 	lib/ipoib-ah.c \
 	lib/ipoib-ah.h \
+	lib/ipoib-peer.c \
+	lib/ipoib-peer.h \
 	lib/ipoib-path.c \
 	lib/ipoib-path.h \
 	lib/ipoib-pool-private.h \

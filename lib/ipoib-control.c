@@ -45,6 +45,9 @@ ipoib_control_learn_host(struct ipoib_partition *part, struct eth_addr mac,
         /* A neighbour's stand-in MAC comes back from the Ethernet side. */
         return NULL;
     }
+    if (ipoib_partition_is_peers_mac(part, mac, now)) {
+        return NULL;
+    }
     if (ip && !ipoib_ip_is_station(ip)) {
         ip = NULL;
     }
@@ -63,11 +66,15 @@ ipoib_control_learn_host(struct ipoib_partition *part, struct eth_addr mac,
     }
     old_qpn = host->qpn;
     ipoib_hostqps_assign(part->hostqps, part->shared.hosts, host);
-    if (old_qpn && host->qpn != old_qpn) {
-        ipoib_partition_announce(part, host);
+    if (host->qpn != old_qpn) {
+        ipoib_partition_note_standin(part, host, true);
+        if (old_qpn) {
+            ipoib_partition_announce(part, host);
+        }
     }
     if (changes) {
         part->remember = true;
+        ipoib_partition_note_change(part, true, mac);
     }
     if (ip && changes & (IPOIB_HOST_NEW_IP | IPOIB_HOST_MOVED_IP)) {
         /* Who speaks last has the address. */
@@ -81,9 +88,9 @@ ipoib_control_learn_host(struct ipoib_partition *part, struct eth_addr mac,
     return host;
 }
 
-/* Tells the Ethernet side the new stand-in MAC of 'neigh'. */
-static void
-announce_neigh(struct ipoib_partition *part, const struct ipoib_neigh *neigh)
+void
+ipoib_control_announce_neigh(struct ipoib_partition *part,
+                             const struct ipoib_neigh *neigh)
 {
     struct ipoib_neigh_ip *nip;
 
@@ -123,7 +130,8 @@ ipoib_control_learn_neigh(struct ipoib_partition *part,
     unsigned int changes;
     uint32_t mask;
 
-    if (!ipoib_addr_is_station(addr) || addr_is_own(part, addr)) {
+    if (!ipoib_addr_is_station(addr) || addr_is_own(part, addr)
+        || ipoib_peers_has(&part->peers, &addr->gid)) {
         return NULL;
     }
     atomic_read_relaxed(&part->shared.lid_mask, &mask);
@@ -143,13 +151,25 @@ ipoib_control_learn_neigh(struct ipoib_partition *part,
             ipoib_host_forget_ip(part->shared.hosts, ip);
         }
     }
-    if (changes & IPOIB_NEIGH_REBORN) {
-        announce_neigh(part, neigh);
+    if (changes & IPOIB_NEIGH_NEW) {
+        /* Another gateway may have named it on Ethernet before it was heard
+         * here. */
+        struct ipoib_host *host = ipoib_host_find(part->shared.hosts,
+                                                  neigh->mac, 0);
+
+        if (host) {
+            ipoib_host_remove(part->shared.hosts, host);
+        }
+    }
+    if (changes & IPOIB_NEIGH_REBORN
+        && ipoib_partition_neigh_is_ours(part, &neigh->addr.gid)) {
+        ipoib_control_announce_neigh(part, neigh);
     }
     /* Each time, as the answer to an earlier doubt may be out of date. */
     ipoib_partition_suspect_path(part, neigh, slid & mask);
     if (changes) {
         part->remember = true;
+        ipoib_partition_note_change(part, false, neigh->mac);
     }
     return neigh;
 }
@@ -297,6 +317,20 @@ proxy_arp_to_ib(struct ipoib_partition *part, const struct ipoib_arp *arp,
     return true;
 }
 
+/* If 'msg' came to a group, and another gateway is to deliver it, counts that
+ * and returns true. */
+static bool
+drop_not_ours(struct ipoib_partition *part, const struct ipoib_msg *msg)
+{
+    if (msg->multicast
+        && (ipoib_peers_has(&part->peers, &msg->sgid)
+            || !ipoib_partition_neigh_is_ours(part, &msg->sgid))) {
+        ipoib_count(&part->rx_stats.drop_peer, 1);
+        return true;
+    }
+    return false;
+}
+
 static void
 rx_arp(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
 {
@@ -321,7 +355,12 @@ rx_arp(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
                                       usable_slid(part, msg), now);
     if (!neigh) {
         ipoib_count(addr_is_own(part, &arp->sha) ? &part->rx_stats.drop_own
+                    : ipoib_peers_has(&part->peers, &arp->sha.gid)
+                    ? &part->rx_stats.drop_peer
                     : &part->rx_stats.drop_bad_arp, 1);
+        return;
+    }
+    if (drop_not_ours(part, msg)) {
         return;
     }
     if (!msg->multicast) {
@@ -456,6 +495,9 @@ rx_nd(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
         return;
     }
     neigh = rx_learn_nd(part, msg, &info, now);
+    if (drop_not_ours(part, msg)) {
+        return;
+    }
     if (info.has_lladdr
         && !mac_of_addr(part, &info.lladdr.ib, now, &lladdr)) {
         ipoib_count(&part->rx_stats.drop_bad_nd, 1);
@@ -506,6 +548,9 @@ rx_ip(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
                                 header->type != htons(ETH_TYPE_IP), header + 1,
                                 dp_packet_size(msg->packet) - sizeof *header,
                                 msg->l4_ofs, now);
+    }
+    if (drop_not_ours(part, msg)) {
+        return;
     }
     ip_addresses(header->type, header + 1, &src, &dst);
     rx_deliver_ip(part, msg, sender_mac(part, msg, &src), &dst);
@@ -626,7 +671,7 @@ seek(struct ipoib_partition *part, const struct ipoib_host *host,
     }
     neigh = ipoib_neigh_find_ip(part->shared.neighs, dst);
     if (neigh) {
-        announce_neigh(part, neigh);
+        ipoib_control_announce_neigh(part, neigh);
     } else {
         probe(part, host, src, dst);
     }
@@ -656,6 +701,20 @@ proxy_arp_to_eth(struct ipoib_partition *part,
                                        arp->ar_sha, neigh->mac, tpa,
                                        arp->ar_sha, spa));
     return true;
+}
+
+/* If another gateway is to send a frame from 'src' to the group 'dst', counts
+ * that and returns true. */
+static bool
+tx_not_ours(struct ipoib_partition *part, struct eth_addr src,
+            struct eth_addr dst)
+{
+    if (eth_addr_is_multicast(dst)
+        && !ipoib_partition_host_is_ours(part, src)) {
+        ipoib_count(&part->tx_stats.drop_peer, 1);
+        return true;
+    }
+    return false;
 }
 
 /* A RARP of 'host', as hypervisors send after a migration, and bonds when they
@@ -714,8 +773,12 @@ tx_arp(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
                                     now);
     if (!host) {
         ipoib_count(ipoib_neigh_find_mac(part->shared.neighs, arp->ar_sha)
+                    || ipoib_partition_is_peers_mac(part, arp->ar_sha, now)
                     ? &part->tx_stats.drop_loop
                     : &part->tx_stats.drop_bad_arp, 1);
+        return;
+    }
+    if (tx_not_ours(part, eth->eth_src, eth->eth_dst)) {
         return;
     }
     if (eth_addr_equals(eth->eth_dst, part->shared.mac)) {
@@ -858,6 +921,9 @@ tx_nd(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
         ipoib_count(&part->tx_stats.drop_loop, 1);
         return;
     }
+    if (tx_not_ours(part, src_mac, dst_mac)) {
+        return;
+    }
     if (info.has_lladdr
         && !addr_of_mac(part, info.lladdr.mac, now, &lladdr)) {
         ipoib_count(&part->tx_stats.drop_bad_nd, 1);
@@ -948,6 +1014,9 @@ tx_group(struct ipoib_partition *part, struct ipoib_msg *msg,
     if (msg->l4_ofs) {
         tx_snoop(part, type, ip, len, msg->l4_ofs, mac, now);
     }
+    if (tx_not_ours(part, mac, eth_addr_broadcast)) {
+        return;
+    }
     ipoib_partition_send_group(part, host->qpn, mgid, msg->packet);
     msg->packet = NULL;
 }
@@ -1025,7 +1094,24 @@ void
 ipoib_control_message(struct ipoib_partition *part, struct ipoib_msg *msg,
                       long long int now)
 {
+    bool is_beacon = (msg->type == IPOIB_MSG_RX_PEER
+                      || msg->type == IPOIB_MSG_TX_PEER);
+    bool standby;
+
+    atomic_read_relaxed(&part->shared.standby, &standby);
+    if (standby && !is_beacon) {
+        /* It came before another gateway was the active one. */
+        ipoib_count(msg->type < IPOIB_MSG_TX_ARP
+                    ? &part->rx_stats.drop_standby
+                    : &part->tx_stats.drop_standby, msg->packet != NULL);
+        dp_packet_delete(msg->packet);
+        return;
+    }
     switch (msg->type) {
+    case IPOIB_MSG_RX_PEER:
+    case IPOIB_MSG_TX_PEER:
+        ipoib_partition_peer_message(part, msg, now);
+        break;
     case IPOIB_MSG_RX_ARP:
         rx_arp(part, msg, now);
         break;

@@ -47,6 +47,10 @@ ipoib_control_asked_addr(struct ipoib_partition *, struct ipoib_host *host,
 void ipoib_control_heard_source(struct ipoib_partition *, struct ipoib_host *,
                                 const struct in6_addr *src,
                                 long long int now);
+/* Tells the Ethernet side the stand-in MAC of a neighbour: gratuitous ARP and
+ * unsolicited NA. */
+void ipoib_control_announce_neigh(struct ipoib_partition *,
+                                  const struct ipoib_neigh *);
 
 /* Announces 'ip' of 'host' on the fabric: gratuitous ARP, or an unsolicited
  * neighbour advertisement. */

@@ -292,7 +292,7 @@ dev_open_port(struct ipoib_dev *dev, char **errp)
 }
 
 static int
-dev_open_partition(struct ipoib_dev *dev,
+dev_open_partition(struct ipoib_dev *dev, enum ipoib_peer_mode peers,
                    const struct ipoib_partition_ops *ops, void *aux,
                    char **errp)
     OVS_REQUIRES(dev->hca->mutex)
@@ -306,6 +306,7 @@ dev_open_partition(struct ipoib_dev *dev,
                           dev->device, ovs_strerror(error));
         return error;
     }
+    ipoib_partition_set_peers(dev->part, peers);
     n = ipoib_state_load(dev->part, dev->file);
     if (n) {
         VLOG_INFO("%s: remembers %"PRIuSIZE" hosts and neighbours", dev->name,
@@ -371,7 +372,8 @@ ipoib_dev_open(const char *name, const struct ipoib_dev_options *options,
         error = dev_open_port(dev, errp);
         if (!error) {
             ipoib_hca_port_set_sa_mode(dev->port, options->config.sa);
-            error = dev_open_partition(dev, ops, aux, errp);
+            error = dev_open_partition(dev, options->config.peers, ops, aux,
+                                       errp);
             if (error) {
                 ipoib_hca_port_unref(dev->port);
             }
@@ -607,6 +609,13 @@ ipoib_dev_get_status(struct ipoib_dev *dev, struct smap *smap)
                     ipoib_partition_n_refused(part));
     if (part->kernel.name[0]) {
         smap_add(smap, "shared_with", part->kernel.name);
+    }
+    if (ipoib_peers_talk(&part->peers)) {
+        struct ds s = DS_EMPTY_INITIALIZER;
+
+        ipoib_partition_peers_format(part, &s);
+        smap_add(smap, "peers", ds_cstr(&s));
+        ds_destroy(&s);
     }
     ovs_mutex_unlock(&dev->hca->mutex);
 }

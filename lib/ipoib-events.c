@@ -44,6 +44,7 @@ ipoib_event_type_to_string(enum ipoib_event_type type)
     case IPOIB_EVENT_SA: return "sa";
     case IPOIB_EVENT_QP: return "queue-pair";
     case IPOIB_EVENT_GROUP: return "group";
+    case IPOIB_EVENT_PEERS: return "peers";
     case IPOIB_EVENT_UP: return "up";
     case IPOIB_EVENT_DOWN: return "down";
     default: OVS_NOT_REACHED();

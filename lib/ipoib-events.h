@@ -42,6 +42,7 @@ enum ipoib_event_type {
     IPOIB_EVENT_SA,
     IPOIB_EVENT_QP,
     IPOIB_EVENT_GROUP,
+    IPOIB_EVENT_PEERS,
     IPOIB_EVENT_UP,
     IPOIB_EVENT_DOWN,
 };

@@ -44,9 +44,11 @@ enum ipoib_msg_type {
     IPOIB_MSG_RX_ERROR,         /* To be sent: the ICMP error for a packet that
                                  * was too long.  The rest of the message is
                                  * that packet's, and 'src' its source IP. */
+    IPOIB_MSG_RX_PEER,          /* A beacon of another gateway. */
     /* To be sent.  The packet begins with the Ethernet header. */
     IPOIB_MSG_TX_ARP,           /* ARP or RARP. */
     IPOIB_MSG_TX_ND,
+    IPOIB_MSG_TX_PEER,          /* A beacon of another gateway. */
     IPOIB_MSG_TX_BROADCAST,     /* IP, to the broadcast group. */
     IPOIB_MSG_TX_GROUP,         /* IP, to a group that is not joined, or that
                                  * the control thread wants to see. */

@@ -20,6 +20,7 @@
 
 #include "coverage.h"
 #include "hash.h"
+#include "ipoib-peer.h"
 #include "ipoib-slots.h"
 #include "random.h"
 #include "unaligned.h"
@@ -51,6 +52,7 @@ enum lid_ring {
 
 struct ipoib_neigh_table {
     uint16_t pkey;
+    uint64_t share_guid;        /* 0: not shared with other gateways. */
     size_t max;
     size_t n;
     const struct ipoib_neigh_ops *ops;
@@ -451,6 +453,15 @@ reclaim_alias(struct ipoib_neigh_table *t, struct ipoib_neigh *owner,
     return false;
 }
 
+static struct eth_addr
+standin_mac(const struct ipoib_neigh_table *t, const struct ipoib_addr *addr,
+            unsigned int attempt)
+{
+    struct eth_addr mac = ipoib_standin_mac(t->pkey, addr, attempt);
+
+    return t->share_guid ? ipoib_share_mac(t->share_guid, mac) : mac;
+}
+
 /* Chooses the stand-in MAC of 'neigh', beginning with its own 'mac', and
  * publishes it. */
 static void
@@ -472,7 +483,7 @@ assign_mac(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
             break;
         }
         COVERAGE_INC(ipoib_neigh_mac_collision);
-        mac = ipoib_standin_mac(t->pkey, &neigh->addr, ++neigh->attempt);
+        mac = standin_mac(t, &neigh->addr, ++neigh->attempt);
     }
     neigh->mac = mac;
 }
@@ -499,7 +510,7 @@ create(struct ipoib_neigh_table *t, const struct ipoib_addr *addr,
     }
 
     /* The indexes are in memory here and there: all fetch at a time. */
-    struct eth_addr mac = ipoib_standin_mac(t->pkey, addr, 0);
+    struct eth_addr mac = standin_mac(t, addr, 0);
     uint64_t key = gid_key(t, ib_gid_guid(&addr->gid), ipoib_addr_qpn(addr));
     ipoib_table_prefetch(t->macs, eth_addr_to_uint64(mac));
     ipoib_table_prefetch(t->gids, key);
@@ -871,6 +882,12 @@ ipoib_neigh_table_destroy(struct ipoib_neigh_table *t)
         ipoib_slots_destroy(t->slots);
         free(t);
     }
+}
+
+void
+ipoib_neigh_table_set_share(struct ipoib_neigh_table *t, uint64_t guid)
+{
+    t->share_guid = guid;
 }
 
 void

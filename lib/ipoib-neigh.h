@@ -116,6 +116,10 @@ struct ipoib_neigh_table *
 ipoib_neigh_table_create(uint16_t pkey, size_t max,
                          const struct ipoib_neigh_ops *, void *aux);
 void ipoib_neigh_table_destroy(struct ipoib_neigh_table *);
+/* The stand-in MACs of neighbours are those that a gateway of port 'guid'
+ * gives that shares them with others (see ipoib_share_mac()), or if that is 0,
+ * those that all give.  For neighbours that come from now on. */
+void ipoib_neigh_table_set_share(struct ipoib_neigh_table *, uint64_t guid);
 /* Least recently used ones go if there are more. */
 void ipoib_neigh_table_set_max(struct ipoib_neigh_table *, size_t max);
 size_t ipoib_neigh_table_count(const struct ipoib_neigh_table *);

@@ -39,6 +39,21 @@ void ipoib_partition_set_group_limits(struct ipoib_partition *);
 /* Takes completions of what the control thread has sent. */
 void ipoib_partition_run_sends(struct ipoib_partition *);
 
+/* The same while another gateway is the active one. */
+void ipoib_partition_send_group_always(struct ipoib_partition *,
+                                       uint32_t sqpn,
+                                       const struct ib_gid *mgid,
+                                       struct dp_packet *);
+void ipoib_partition_deliver_always(struct ipoib_partition *,
+                                    unsigned int rxq, struct dp_packet *);
+
+/* ipoib-partition-peers.c: other gateways on the same Ethernet. */
+void ipoib_partition_run_peers(struct ipoib_partition *, long long int now);
+void ipoib_partition_wait_peers(const struct ipoib_partition *);
+void ipoib_partition_leave_peers(struct ipoib_partition *);
+/* ipoib-partition.c: all hosts will be announced. */
+void ipoib_partition_announce_all(struct ipoib_partition *);
+
 /* ipoib-partition-queues.c. */
 void ipoib_partition_destroy_queues(struct ipoib_partition *);
 int ipoib_partition_group_attach(void *part, const struct ib_gid *mgid,

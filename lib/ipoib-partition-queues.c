@@ -223,6 +223,7 @@ ipoib_partition_configure(struct ipoib_partition *part,
     ipoib_neigh_table_set_max(part->shared.neighs, config->max_neighbours);
     part->config = *config;
     ipoib_partition_set_group_limits(part);
+    ipoib_partition_set_peers(part, config->peers);
     atomic_store_relaxed(&part->shared.eth_mtu, config->eth_mtu);
     atomic_store_relaxed(&part->shared.clamp_mss, config->clamp_mss);
     ipoib_partition_update(part);

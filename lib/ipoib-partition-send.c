@@ -257,12 +257,30 @@ ipoib_partition_neigh_path(const struct ipoib_neigh *neigh)
     return link ? link->path : NULL;
 }
 
+/* True if another gateway is the active one.  Then 'packet' is dropped. */
+static bool
+drop_on_standby(struct ipoib_partition *part, struct dp_packet *packet,
+                atomic_uint64_t *counter)
+{
+    bool standby;
+
+    atomic_read_relaxed(&part->shared.standby, &standby);
+    if (standby) {
+        ipoib_count(counter, 1);
+        dp_packet_delete(packet);
+    }
+    return standby;
+}
+
 void
 ipoib_partition_send_neigh(struct ipoib_partition *part, uint32_t sqpn,
                            struct ipoib_neigh *neigh, struct dp_packet *packet)
 {
     struct ipoib_path *path;
 
+    if (drop_on_standby(part, packet, &part->tx_stats.drop_standby)) {
+        return;
+    }
     /* The GID's prefix may have changed under the same GUID. */
     if (neigh->path) {
         struct neigh_link *link = neigh->path;
@@ -335,6 +353,16 @@ void
 ipoib_partition_send_group(struct ipoib_partition *part, uint32_t sqpn,
                            const struct ib_gid *mgid, struct dp_packet *packet)
 {
+    if (!drop_on_standby(part, packet, &part->tx_stats.drop_standby)) {
+        ipoib_partition_send_group_always(part, sqpn, mgid, packet);
+    }
+}
+
+void
+ipoib_partition_send_group_always(struct ipoib_partition *part, uint32_t sqpn,
+                                  const struct ib_gid *mgid,
+                                  struct dp_packet *packet)
+{
     struct ipoib_mcast_group *group = ipoib_mcast_find(part->shared.mcast,
                                                        mgid);
 
@@ -359,6 +387,15 @@ ipoib_partition_send_group(struct ipoib_partition *part, uint32_t sqpn,
 void
 ipoib_partition_deliver(struct ipoib_partition *part, unsigned int rxq,
                         struct dp_packet *frame)
+{
+    if (!drop_on_standby(part, frame, &part->rx_stats.drop_standby)) {
+        ipoib_partition_deliver_always(part, rxq, frame);
+    }
+}
+
+void
+ipoib_partition_deliver_always(struct ipoib_partition *part, unsigned int rxq,
+                               struct dp_packet *frame)
 {
     struct ipoib_msg msg = { .packet = frame };
 

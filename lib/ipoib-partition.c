@@ -82,6 +82,7 @@ host_removed(void *part_, struct ipoib_host *host)
 {
     struct ipoib_partition *part = part_;
 
+    ipoib_partition_note_standin(part, host, false);
     ipoib_hostqps_release(part->hostqps, part->shared.hosts, host);
     if (!part->removing) {
         ipoib_known_forget(part->known, host->mac, NULL);
@@ -305,8 +306,8 @@ announce_host(struct ipoib_host *host, void *part)
     ipoib_partition_announce(part, host);
 }
 
-static void
-partition_announce_all(struct ipoib_partition *part)
+void
+ipoib_partition_announce_all(struct ipoib_partition *part)
 {
     size_t pos = 0;
 
@@ -332,8 +333,11 @@ partition_run_announcements(struct ipoib_partition *part, long long int now)
     size_t n = 0;
     bool up;
 
+    bool standby;
+
     atomic_read_relaxed(&part->shared.up, &up);
-    if (!up || now < part->next_announce) {
+    atomic_read_relaxed(&part->shared.standby, &standby);
+    if (!up || standby || now < part->next_announce) {
         return;
     }
     while (n < ANNOUNCE_BURST && !ovs_list_is_empty(&part->announce)) {
@@ -343,6 +347,9 @@ partition_run_announcements(struct ipoib_partition *part, long long int now)
         struct ipoib_host *host = ipoib_host_find(part->shared.hosts, a->mac,
                                                   a->vlan);
 
+        if (host && !ipoib_partition_host_is_ours(part, host->mac)) {
+            host->announcing = false;
+        }
         if (host && host->announcing) {
             n += partition_announce_now(part, host);
         }
@@ -438,7 +445,7 @@ partition_port_changed(struct ipoib_hca_client *client, unsigned int changes)
     }
     if (changes & (IPOIB_PORT_GID | IPOIB_PORT_LID)) {
         /* Neighbours know our hosts by the old ones. */
-        partition_announce_all(part);
+        ipoib_partition_announce_all(part);
     }
     partition_update_state(part);
     partition_tell(part);
@@ -580,6 +587,7 @@ partition_run(struct ipoib_hca_client *client, long long int now)
     ipoib_hostqps_run(part->hostqps, now);
     partition_run_aging(part, now);
     partition_run_leavers(part);
+    ipoib_partition_run_peers(part, now);
     partition_run_announcements(part, now);
     partition_run_queries(part, now);
     return more;
@@ -599,6 +607,7 @@ partition_wait(struct ipoib_hca_client *client)
     ipoib_mcast_wait(part->shared.mcast);
     ipoib_path_table_wait(part->paths);
     ipoib_hostqps_wait(part->hostqps);
+    ipoib_partition_wait_peers(part);
     poll_timer_wait_until(part->next_age);
     if (!ovs_list_is_empty(&part->announce)) {
         poll_timer_wait_until(part->next_announce);
@@ -681,6 +690,11 @@ partition_init_shared(struct ipoib_partition *part)
     atomic_init(&shared->eth_mtu, 0);
     atomic_init(&shared->clamp_mss, false);
     atomic_init(&shared->up, false);
+    atomic_init(&shared->standby, false);
+    shared->share = &part->peers.share;
+    part->standins = ipoib_table_create(256);
+    ipoib_peers_init(&part->peers, part->pkey);
+    part->peers.gid = part->port->gid;
     partition_set_addresses(part);
     shared->neighs = ipoib_neigh_table_create(part->pkey, SIZE_MAX,
                                               &ipoib_partition_neigh_ops,
@@ -751,6 +765,7 @@ ipoib_partition_destroy(struct ipoib_partition *part)
         return;
     }
     part->removing = true;
+    ipoib_partition_leave_peers(part);
     ipoib_partition_born_destroy(part);
     ipoib_hca_port_remove_client(part->port, &part->client);
     ipoib_mcast_leave_all(part->shared.mcast);
@@ -765,6 +780,8 @@ ipoib_partition_destroy(struct ipoib_partition *part)
     ipoib_ctlq_destroy(part->ctlq);
     ipoib_snoop_destroy(part->snoop);
     ipoib_known_destroy(part->known);
+    ipoib_table_destroy(part->standins);
+    ipoib_peers_destroy(&part->peers);
     ipoib_table_destroy(part->shared.own_qpns);
     LIST_FOR_EACH_POP (a, node, &part->announce) {
         free(a);

@@ -68,10 +68,28 @@ struct ipoib_partition_config {
     bool proxy_reply;           /* options:proxy=reply. */
     enum ipoib_sa_mode sa;      /* options:sa. */
     enum ipoib_leave leave;     /* options:ib-leave. */
+    enum ipoib_peer_mode peers; /* options:peers. */
     unsigned int eth_mtu;       /* options:eth-mtu, 0: none. */
     bool clamp_mss;             /* options:clamp-mss. */
     enum ipoib_mcast_router mcast_router; /* options:mcast-router. */
     size_t max_groups, max_host_groups;
+};
+
+/* What was learned since the last beacon, for gateways on standby. */
+#define IPOIB_MAX_CHANGES 512
+struct ipoib_sync_change {
+    bool is_host;
+    struct eth_addr mac;        /* A host's, or a stand-in MAC. */
+};
+
+struct ipoib_partition_sync {
+    struct ipoib_sync_change changed[IPOIB_MAX_CHANGES];
+    size_t n_changed;
+    bool hosts_done;            /* The round is at the neighbours. */
+    size_t pos;                 /* In the table that it is at. */
+    bool announcing;            /* Announces all neighbours on Ethernet. */
+    size_t announce_pos;
+    long long int next_announce;
 };
 
 struct ipoib_partition_ops {
@@ -112,6 +130,11 @@ struct ipoib_partition {
         unsigned int backoff;   /* Seconds. */
         long long int next_try; /* LLONG_MAX: none is to be made. */
     } born;
+
+    struct ipoib_peers peers;   /* Other gateways: see ipoib-peer.h. */
+    struct ipoib_partition_sync sync;
+    struct ipoib_table *standins; /* The stand-in MACs that other gateways give
+                                   * to our hosts, to their slots. */
 
     struct ipoib_rx_stats rx_stats;
     struct ipoib_tx_stats tx_stats;
@@ -204,6 +227,25 @@ ipoib_partition_neigh_path(const struct ipoib_neigh *neigh);
 /* Delivers 'frame' (taken) into the bridge by receive queue 'rxq'. */
 void ipoib_partition_deliver(struct ipoib_partition *, unsigned int rxq,
                              struct dp_packet *frame);
+/* Other gateways: see ipoib-partition-peers.c. */
+void ipoib_partition_set_peers(struct ipoib_partition *,
+                               enum ipoib_peer_mode);
+void ipoib_partition_peer_message(struct ipoib_partition *,
+                                  struct ipoib_msg *, long long int now);
+bool ipoib_partition_is_peers_mac(struct ipoib_partition *,
+                                  struct eth_addr mac, long long int now);
+/* 'host' has got its QPN, or has it no more. */
+void ipoib_partition_note_standin(struct ipoib_partition *,
+                                  const struct ipoib_host *host, bool here);
+bool ipoib_partition_neigh_is_ours(const struct ipoib_partition *,
+                                   const struct ib_gid *);
+bool ipoib_partition_host_is_ours(const struct ipoib_partition *,
+                                  struct eth_addr mac);
+void ipoib_partition_note_change(struct ipoib_partition *, bool is_host,
+                                 struct eth_addr mac);
+struct ds;
+void ipoib_partition_peers_format(const struct ipoib_partition *,
+                                  struct ds *);
 /* Announces the addresses of 'host' on the fabric, soon. */
 void ipoib_partition_announce(struct ipoib_partition *, struct ipoib_host *);
 

@@ -28,6 +28,7 @@
 #include "ipoib-host.h"
 #include "ipoib-mcast.h"
 #include "ipoib-msgq.h"
+#include "ipoib-peer.h"
 #include "ipoib-mtu.h"
 #include "ipoib-neigh.h"
 #include "ipoib-pool.h"
@@ -63,6 +64,8 @@ struct ipoib_shared {
                                  * 0: any. */
     atomic_bool clamp_mss;      /* TCP's MSS option is kept to the MTUs. */
     atomic_bool up;             /* Broadcast group joined, port up. */
+    atomic_bool standby;        /* Another gateway is the active one. */
+    const struct ipoib_share *share; /* With other gateways; or NULL. */
 };
 
 /* Type of the packets that the watchdog sends to our own queue pairs. */

@@ -68,6 +68,7 @@ struct rx {
     bool zero_copy;
     bool cut;                   /* The batch has frames longer than
                                  * 'eth_mtu', to be cut. */
+    const struct ipoib_share *share; /* NULL: nothing is shared. */
     bool wake;                  /* The control thread got something. */
 
     /* Counted in the end. */
@@ -191,7 +192,9 @@ rx_not_ip(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
 {
     struct ipoib_rx_stats *stats = &rx->rxq->stats;
 
-    if (type != htons(ETH_TYPE_ARP) && type != htons(ETH_TYPE_RARP)) {
+    if (type == htons(IPOIB_PEER_TYPE) && is_multicast(wc, data)) {
+        return rx_to_control(rx, wc, data, len, IPOIB_MSG_RX_PEER, 0);
+    } else if (type != htons(ETH_TYPE_ARP) && type != htons(ETH_TYPE_RARP)) {
         return rx_drop(rx, wc->wr_id, &stats->drop_type);
     } else if (!ipoib_arp_parse(data + IP_OFS, len)) {
         return rx_drop(rx, wc->wr_id, &stats->drop_bad_arp);
@@ -333,6 +336,17 @@ rx_is_own(const struct rx *rx, const struct ibv_wc *wc, const uint8_t *data)
             && rx->shared->own_qpns
             && ipoib_table_lookup(rx->shared->own_qpns, wc->src_qp)
                != IPOIB_SLOT_NONE);
+}
+
+/* Several gateways share the neighbours.  True if a packet to a group is from
+ * one of this one's. */
+static bool
+rx_is_ours(const struct rx *rx, const uint8_t *data)
+{
+    uint64_t guid = ib_gid_guid(sgid_of(data));
+
+    return (!ipoib_share_has_guid(rx->share, guid)
+            && ipoib_share_is_ours(rx->share, guid));
 }
 
 /* True if 'slot' is a neighbour that can have sent 'wc' as far as the GRH
@@ -549,6 +563,9 @@ rx_translate(struct rx *rx, const struct ibv_wc *wc, size_t index,
     }
 
     if (OVS_UNLIKELY(is_multicast(wc, data))) {
+        if (OVS_UNLIKELY(rx->share) && !rx_is_ours(rx, data)) {
+            return rx_drop(rx, wc->wr_id, &stats->drop_peer);
+        }
         dst = group_mac(rx, data, type);
         if (!dst) {
             return rx_drop(rx, wc->wr_id, &stats->drop_no_host);
@@ -875,6 +892,7 @@ rx_init(struct rx *rx, struct ipoib_rxq *rxq)
     rx->lid = lid;
     rx->lid_mask = lid_mask;
     rx->zero_copy = rxq->pool->ops->zero_copy && !rxq->priv->starved;
+    rx->share = ipoib_share_active(shared->share);
     rx->wake = false;
     rx->bytes = 0;
     rx->multicast = 0;
@@ -889,6 +907,28 @@ rx_discard(struct rx *rx, const struct ibv_wc wc[], size_t n)
     }
 }
 
+/* Another gateway is the active one: beacons only are looked at. */
+static void
+rx_standby(struct rx *rx, const struct ibv_wc wc[], size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t *data = (const uint8_t *) (uintptr_t) wc[i].wr_id;
+        ovs_be16 type = 0;
+
+        if (wc[i].status == IBV_WC_SUCCESS && wc[i].byte_len >= IP_OFS
+            && wc[i].byte_len - IP_OFS <= rx->mtu) {
+            memcpy(&type, data + GRH_SPACE, sizeof type);
+        }
+        if (type == htons(IPOIB_PEER_TYPE) && is_multicast(&wc[i], data)
+            && !rx_is_own(rx, &wc[i], data)) {
+            rx_to_control(rx, &wc[i], data, wc[i].byte_len - IP_OFS,
+                          IPOIB_MSG_RX_PEER, 0);
+        } else {
+            rx_drop(rx, wc[i].wr_id, &rx->rxq->stats.drop_standby);
+        }
+    }
+}
+
 /* Polls the CQ once. */
 static void
 rx_poll(struct ipoib_rxq *rxq, struct dp_packet_batch *batch)
@@ -898,12 +938,15 @@ rx_poll(struct ipoib_rxq *rxq, struct dp_packet_batch *batch)
 
     if (n > 0) {
         struct rx rx;
-        bool up;
+        bool up, standby;
 
         rxq->n_posted -= MIN(n, rxq->n_posted);
         rx_init(&rx, rxq);
         atomic_read_relaxed(&rxq->shared->up, &up);
-        if (OVS_LIKELY(up)) {
+        atomic_read_relaxed(&rxq->shared->standby, &standby);
+        if (OVS_UNLIKELY(standby)) {
+            rx_standby(&rx, wc, n);
+        } else if (OVS_LIKELY(up)) {
             rx_process(&rx, wc, n, batch);
             if (OVS_UNLIKELY(rx.cut)) {
                 rx_cut(&rx, batch);

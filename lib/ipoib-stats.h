@@ -68,6 +68,10 @@
             "over the limit of packets to the control thread a source")      \
     COUNTER(drop_return_full, "rx_drop_return_full",                         \
             "the return ring of the queue was full")                         \
+    COUNTER(drop_standby, "rx_drop_standby",                                 \
+            "another gateway is the active one")                             \
+    COUNTER(drop_peer, "rx_drop_peer",                                       \
+            "from another gateway on the same Ethernet, or its to deliver")  \
     COUNTER(drop_not_ready, "rx_drop_not_ready", "the port is not up")
 
 #define IPOIB_TX_COUNTERS                                                    \
@@ -120,6 +124,10 @@
             "the ring to the control thread was full")                       \
     COUNTER(drop_rate, "tx_drop_rate",                                       \
             "over the limit of packets to the control thread a source")      \
+    COUNTER(drop_standby, "tx_drop_standby",                                 \
+            "another gateway is the active one")                             \
+    COUNTER(drop_peer, "tx_drop_peer",                                       \
+            "to a group, from a host that another gateway serves")           \
     COUNTER(drop_down, "tx_drop_down", "the port is down")
 
 #define COUNTER(MEMBER, NAME, HELP) atomic_uint64_t MEMBER;

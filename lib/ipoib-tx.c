@@ -61,6 +61,7 @@ struct tx {
     uint32_t clamp;             /* TCP's MSS is kept to IP packets of so many
                                  * bytes; 0: it is not. */
     bool wake;                  /* The control thread got something. */
+    const struct ipoib_share *share; /* NULL: nothing is shared. */
     uint64_t last_src;          /* Source MAC of the last unicast packet. */
 
     /* The burst that is being made. */
@@ -556,6 +557,15 @@ tx_too_long(struct tx *tx, const struct dp_packet *packet, uint32_t ip_len,
 
 /* Groups. */
 
+/* Several gateways share the hosts.  True if 'mac' is one that this one
+ * serves, and not another gateway's name for a neighbour. */
+static bool
+tx_is_ours(const struct tx *tx, struct eth_addr mac)
+{
+    return (ipoib_share_is_ours(tx->share, eth_addr_to_uint64(mac))
+            && !ipoib_share_has_mac(tx->share, mac));
+}
+
 /* Sends '*packetp', IP to a group or broadcast, whose IP packet has 'ip_len'
  * bytes. */
 static void
@@ -589,6 +599,11 @@ tx_multicast(struct tx *tx, struct dp_packet **packetp, ovs_be16 type,
 
     if (!eth_addr_is_multicast(eth->eth_dst)) {
         tx_drop(&tx->txq->stats.drop_unknown_mac); /* All zeros. */
+        return;
+    }
+    if (OVS_UNLIKELY(tx->share) && class != IPOIB_IP_IGMP
+        && class != IPOIB_IP_MLD && !tx_is_ours(tx, eth->eth_src)) {
+        tx_drop(&tx->txq->stats.drop_peer);
         return;
     }
     if (!to_group) {
@@ -633,6 +648,8 @@ tx_multicast(struct tx *tx, struct dp_packet **packetp, ovs_be16 type,
     } else if (ah && tx->running) {
         uint32_t n = tx->n;
 
+        tx_source(tx, ipoib_get_mac((const uint8_t *) &eth->eth_src),
+                  (const uint8_t *) eth);
         tx_append(tx, packetp, dp_packet_data(*packetp), ip_len, ah,
                   IB_QPN_MULTICAST);
         tx->multicast += tx->n - n;
@@ -689,6 +706,18 @@ tx_ip(struct tx *tx, struct dp_packet **packetp, ovs_be16 type)
     }
 }
 
+/* True if 'packet' is what another gateway tells of itself. */
+static bool
+tx_is_beacon(const struct dp_packet *packet)
+{
+    const struct eth_header *eth = dp_packet_data(packet);
+    static const struct eth_addr beacon_mac = IPOIB_PEER_MAC;
+
+    return (dp_packet_size(packet) >= ETH_HEADER_LEN
+            && eth->eth_type == htons(IPOIB_PEER_TYPE)
+            && eth_addr_equals(eth->eth_dst, beacon_mac));
+}
+
 static void
 tx_other(struct tx *tx, struct dp_packet **packetp)
 {
@@ -707,8 +736,28 @@ tx_other(struct tx *tx, struct dp_packet **packetp)
     } else if (eth->eth_type == htons(ETH_TYPE_IP)
                || eth->eth_type == htons(ETH_TYPE_IPV6)) {
         tx_ip(tx, packetp, eth->eth_type);
+    } else if (tx_is_beacon(*packetp)) {
+        struct ipoib_msg msg = { .type = IPOIB_MSG_TX_PEER };
+
+        tx_to_control(tx, packetp, &msg);
     } else {
         tx_drop(&stats->drop_type);
+    }
+}
+
+/* Another gateway is the active one: beacons only are looked at. */
+static void
+tx_standby(struct tx *tx, struct dp_packet *packets[], size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (tx_is_beacon(packets[i])) {
+            struct ipoib_msg msg = { .type = IPOIB_MSG_TX_PEER };
+
+            tx_to_control(tx, &packets[i], &msg);
+        } else {
+            tx_drop(&tx->txq->stats.drop_standby);
+        }
+        dp_packet_delete(packets[i]);
     }
 }
 
@@ -936,6 +985,7 @@ tx_init(struct tx *tx, struct ipoib_txq *txq)
     tx->now = time_now();
     atomic_read_relaxed(&shared->mtu, &tx->mtu);
     atomic_read_relaxed(&shared->qkey, &tx->qkey);
+    tx->share = ipoib_share_active(shared->share);
     atomic_read_relaxed(&shared->clamp_mss, &clamp);
     if (OVS_UNLIKELY(clamp)) {
         uint32_t eth_mtu;
@@ -951,10 +1001,11 @@ ipoib_tx_batch(struct ipoib_txq *txq, struct dp_packet_batch *batch)
     struct dp_packet **packets;
     struct tx tx;
     size_t n;
-    bool up;
+    bool up, standby;
 
+    atomic_read_relaxed(&txq->shared->standby, &standby);
     atomic_read_relaxed(&txq->shared->up, &up);
-    if (OVS_UNLIKELY(!up)) {
+    if (OVS_UNLIKELY(!up) && !standby) {
         ipoib_count(&txq->stats.drop_down, dp_packet_batch_size(batch));
         dp_packet_delete_batch(batch, true);
         return;
@@ -962,6 +1013,10 @@ ipoib_tx_batch(struct ipoib_txq *txq, struct dp_packet_batch *batch)
 
     tx_init(&tx, txq);
     IPOIB_BATCH_SLICES (packets, n, batch) {
+        if (OVS_UNLIKELY(standby)) {
+            tx_standby(&tx, packets, n);
+            continue;
+        }
         if (txq->slots->head != txq->slots->tail) {
             tx_reap(txq);
         }

@@ -243,6 +243,7 @@ format_blocks(const struct json *rows, struct ds *out)
 static void
 port_add(struct ipoib_dev *dev, struct json *rows)
 {
+    struct ds peers = DS_EMPTY_INITIALIZER;
     const struct ipoib_partition *part = dev->part;
     const struct ipoib_hca_port *port = dev->port;
     struct json *json = json_object_create();
@@ -298,6 +299,9 @@ port_add(struct ipoib_dev *dev, struct json *rows)
                                        + groups.n_router_refused);
     json_object_put(json, "mcast-router", json_boolean_create(
         ipoib_partition_has_router(part)));
+    ipoib_partition_peers_format(part, &peers);
+    json_object_put_string(json, "peers", ds_cstr(&peers));
+    ds_destroy(&peers);
     json_object_put_string(json, "proxy",
                            part->config.proxy_reply ? "reply" : "forward");
     json_array_add(rows, json);

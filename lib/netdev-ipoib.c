@@ -282,6 +282,20 @@ parse_sa(const char *name, const struct smap *args, enum ipoib_sa_mode *mode,
     return false;
 }
 
+static bool
+parse_peers(const char *name, const struct smap *args,
+            enum ipoib_peer_mode *mode, char **errp)
+{
+    const char *s = smap_get_def(args, "peers", "guard");
+
+    if (!ipoib_peer_mode_from_string(s, mode)) {
+        VLOG_WARN_BUF(errp, "%s: options:peers=%s is neither 'guard' nor "
+                      "'standby' nor 'share' nor 'off'", name, s);
+        return false;
+    }
+    return true;
+}
+
 static const char *const leave_names[] = {
     [IPOIB_LEAVE_AUTO] = "auto",
     [IPOIB_LEAVE_ALWAYS] = "always",
@@ -398,6 +412,7 @@ parse_options(const char *name, const struct smap *args,
                        IPOIB_MCAST_MAX, &groups, errp)
         || !get_number(name, args, "max-host-groups", DEFAULT_HOST_GROUPS, 1,
                        IPOIB_MCAST_MAX, &host_groups, errp)
+        || !parse_peers(name, args, &config->peers, errp)
         || !parse_mcast_router(name, args, &config->mcast_router, errp)
         || !parse_device(name, args, &options->device, errp)) {
         return false;
@@ -419,7 +434,8 @@ log_unknown_options(const char *name, const struct smap *args)
 {
     static const char *const known[] = {
         "device", "port", "pkey", "n_rxq", "n_rxq_desc", "n_txq_desc",
-        "max-host-qps", "host-queues", "max-neighbours", "proxy", "sa",
+        "max-host-qps", "host-queues", "max-neighbours", "proxy", "peers",
+        "sa",
         "ib-leave", "eth-mtu", "clamp-mss", "mcast-router",
         "max-groups", "max-host-groups",
     };
@@ -518,6 +534,8 @@ netdev_ipoib_get_config(const struct netdev *netdev_, struct smap *args)
                         options->config.host_queues);
         smap_add_format(args, "max-neighbours", "%"PRIuSIZE,
                         options->config.max_neighbours);
+        smap_add(args, "peers",
+                 ipoib_peer_mode_to_string(options->config.peers));
         smap_add(args, "proxy",
                  options->config.proxy_reply ? "reply" : "forward");
         smap_add(args, "sa", ipoib_sa_mode_to_string(options->config.sa));

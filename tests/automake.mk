@@ -29,6 +29,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-mtu.c \
 	tests/test-ipoib-packet.c \
 	tests/test-ipoib-path.c \
+	tests/test-ipoib-peer.c \
 	tests/test-ipoib-sa.c \
 	tests/test-ipoib-snoop.c \
 	tests/test-ipoib-subnet.c \
