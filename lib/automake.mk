@@ -2,7 +2,9 @@
 noinst_LTLIBRARIES += lib/libipoib.la
 lib_libipoib_la_SOURCES = \
 	lib/ipoib-compat.h \
+	lib/ipoib-control-private.h \
 	lib/ipoib-control-router.c \
+	lib/ipoib-control-seek.c \
 	lib/ipoib-control.c \
 	lib/ipoib-control.h \
 	lib/ipoib-dev.c \
