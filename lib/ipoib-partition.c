@@ -724,14 +724,15 @@ ipoib_partition_is_up(const struct ipoib_partition *part, const char **reason)
         *reason = "the subnet manager has not brought the HCA port up";
     } else if (part->pkey_index < 0) {
         *reason = "the P_Key is not in the table of the HCA port";
-    } else if (!port->transport) {
-        *reason = "there is no way to ask the subnet administrator";
-    } else if (!port->attr.sm_lid) {
-        *reason = "the subnet has no subnet manager";
     } else if (!part->n_rxq) {
         *reason = "the port is not configured";
     } else if (!ipoib_mcast_broadcast(part->shared.mcast)) {
-        *reason = "the broadcast group is not joined";
+        /* Once it is joined, packets flow with or without an SA. */
+        *reason = (!port->transport
+                   ? "there is no way to ask the subnet administrator"
+                   : !port->attr.sm_lid
+                   ? "the subnet has no subnet manager"
+                   : "the broadcast group is not joined");
     }
     return !*reason;
 }
