@@ -182,7 +182,9 @@ EXTRA_DIST += \
 	tests/conformance/judge.py \
 	tests/conformance/known-failures \
 	tests/conformance/run \
+	tests/kernel/events \
 	tests/kernel/fabric-shim.py \
+	tests/kernel/lost.py \
 	tests/kernel/run \
 	tests/kernel/sweep.py
 
