@@ -532,6 +532,7 @@ static void
 partition_wait(struct ipoib_hca_client *client)
 {
     struct ipoib_partition *part = partition_of_client(client);
+    bool up;
 
     if (ipoib_hca_has_failed(part->hca)) {
         return;
@@ -542,7 +543,9 @@ partition_wait(struct ipoib_hca_client *client)
     ipoib_path_table_wait(part->paths);
     ipoib_hostqps_wait(part->hostqps);
     poll_timer_wait_until(part->next_age);
-    if (!ovs_list_is_empty(&part->announce)) {
+    /* A partition that is down has nobody to announce to. */
+    atomic_read_relaxed(&part->shared.up, &up);
+    if (up && !ovs_list_is_empty(&part->announce)) {
         poll_timer_wait_until(part->next_announce);
     }
     if (part->n_queries) {
