@@ -74,6 +74,7 @@ SYSTEM_TESTSUITE_AT = \
 	tests/system-ipoib-docs.at \
 	tests/system-ipoib-events.at \
 	tests/system-ipoib-events-opensm.at \
+	tests/system-ipoib-opensm.at \
 	tests/system-ipoib-traffic.at \
 	tests/system-ipoib-gateway.at \
 	tests/system-ipoib-host.at \
