@@ -79,6 +79,7 @@ SYSTEM_TESTSUITE_AT = \
 	tests/system-ipoib-gateway.at \
 	tests/system-ipoib-host.at \
 	tests/system-ipoib-macros.at \
+	tests/system-ipoib-scale.at \
 	tests/system-ipoib-vswitchd.at
 
 EXTRA_DIST += \
@@ -92,6 +93,7 @@ EXTRA_DIST += \
 	tests/liar.py \
 	tests/ping-gap.py \
 	tests/lsan.supp \
+	tests/many-paths.py \
 	tests/run-document \
 	tests/sim-fuzz.py \
 	tests/sim-trap.py \
