@@ -168,21 +168,29 @@ ipoib_batch_room(const struct dp_packet_batch *batch)
 
 #define IPOIB_JSON_ARG 1
 
-/* True if the caller of a command wants JSON; takes the argument that says so
- * off '*argcp'. */
-static inline bool
-ipoib_reply_json_wanted(struct unixctl_conn *conn OVS_UNUSED, int *argcp,
-                        const char *argv[])
+/* Stores in '*json' whether the caller of a command wants JSON, and takes the
+ * argument that names a format off '*argcp'.  Returns NULL, or an error, which
+ * the caller frees, for a format that is neither text nor JSON. */
+static inline char *
+ipoib_take_format(struct unixctl_conn *conn OVS_UNUSED, int *argcp,
+                  const char *argv[], bool *json)
 {
-    if (*argcp > 1 && !strcmp(argv[*argcp - 1], "--format=json")) {
-        --*argcp;
-        return true;
-    }
+    const char *last = argv[*argcp - 1];
+
 #ifdef HAVE_UNIXCTL_REPLY_JSON
-    return unixctl_command_get_output_format(conn) == UNIXCTL_OUTPUT_FMT_JSON;
+    *json = (unixctl_command_get_output_format(conn)
+             == UNIXCTL_OUTPUT_FMT_JSON);
 #else
-    return false;
+    *json = false;
 #endif
+    if (*argcp > 1 && !strncmp(last, "--format=", 9)) {
+        *json = !strcmp(last + 9, "json");
+        if (!*json && strcmp(last + 9, "text")) {
+            return xasprintf("%s: neither text nor json", last + 9);
+        }
+        --*argcp;
+    }
+    return NULL;
 }
 
 /* Replies with 'json', which is freed. */

@@ -272,13 +272,6 @@ mad_watch(struct mad_qp *m)
 
 /* Address handles. */
 
-static bool
-mad_dest_equal(const struct ipoib_mad_dest *a, const struct ipoib_mad_dest *b)
-{
-    return a->lid == b->lid && a->sl == b->sl && a->has_grh == b->has_grh
-           && (!a->has_grh || ib_gid_equals(&a->dgid, &b->dgid));
-}
-
 /* The AH to 'dest', from the cache or made in the place of the one that was
  * used the longest ago and is not in use.  NULL with errno set on failure. */
 static struct mad_ah *
@@ -290,7 +283,7 @@ mad_get_ah(struct mad_qp *m, const struct ipoib_mad_dest *dest)
     for (unsigned int i = 0; i < MAD_N_AHS; i++) {
         struct mad_ah *a = &m->ahs[i];
 
-        if (a->ah && mad_dest_equal(&a->dest, dest)) {
+        if (a->ah && ipoib_mad_dest_equals(&a->dest, dest)) {
             a->used = time_msec();
             return a;
         }

@@ -28,15 +28,24 @@
 
 /* Where MADs go: the subnet administrator, as the port says at that time. */
 struct ipoib_mad_dest {
-    uint16_t lid;               /* SM LID. */
+    uint16_t lid;               /* SM LID, host byte order; 0: nowhere. */
     uint8_t sl;                 /* SM SL. */
     bool has_grh;               /* The port requires a GRH. */
     struct ib_gid dgid;         /* If so: prefix + 0x0200000000000002. */
 };
 
+static inline bool
+ipoib_mad_dest_equals(const struct ipoib_mad_dest *a,
+                      const struct ipoib_mad_dest *b)
+{
+    return a->lid == b->lid && a->sl == b->sl && a->has_grh == b->has_grh
+           && (!a->has_grh || ib_gid_equals(&a->dgid, &b->dgid));
+}
+
 struct ipoib_mad_transport;
 
-/* A MAD of class SubnAdm that arrived, with the SLID that it came from. */
+/* A MAD of class SubnAdm that arrived, with the SLID that it came from (host
+ * byte order; 0: unknown).  The MAD is gone when the callback returns. */
 typedef void ipoib_mad_recv_cb(void *aux, const struct ib_sa_mad *,
                                uint16_t slid);
 /* A request of ours that nobody answered or took, as the kernel says. */
@@ -50,7 +59,8 @@ struct ipoib_mad_class {
      * in use. */
     int (*send)(struct ipoib_mad_transport *, const struct ib_sa_mad *mad,
                 const struct ipoib_mad_dest *);
-    /* The P_Key table, the port's state or the like changed. */
+    /* The P_Key table, the port's state or the like changed.  0 or a positive
+     * errno value. */
     int (*update)(struct ipoib_mad_transport *);
     /* Nothing is answered: starts anew.  May be NULL. */
     void (*reset)(struct ipoib_mad_transport *);
@@ -68,7 +78,8 @@ struct ipoib_mad_transport {
     uint32_t qpn;               /* Queue pair, for the log, or 0. */
 };
 
-/* A transport over a UD QP on 'port' of 'ctx', with P_Key index of 0xffff or
+/* A transport over a UD QP on 'port' of 'ctx' and in 'pd', which must outlive
+ * it, with P_Key index of 0xffff or
  * else 0x7fff or else 0.  Returns NULL with errno set (EPERM: the Q_Key needs
  * CAP_NET_RAW). */
 struct ipoib_mad_transport *

@@ -20,6 +20,7 @@
 
 #include "coverage.h"
 #include "hash.h"
+#include "ipoib-packet.h"
 #include "openvswitch/dynamic-string.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
@@ -30,6 +31,8 @@
 VLOG_DEFINE_THIS_MODULE(ipoib_mcast);
 
 COVERAGE_DEFINE(ipoib_mcast_too_many);
+
+#define MCAST_SCOPE 2           /* Of the broadcast group: link-local. */
 
 long long int
 ipoib_mcast_now(const struct ipoib_mcast *mcast)
@@ -665,17 +668,6 @@ mcast_suspend(struct ipoib_mcast *mcast)
     }
 }
 
-static struct ib_gid
-mcast_broadcast_mgid(uint16_t pkey)
-{
-    struct ib_gid mgid = { { 0xff, 0x12, 0x40, 0x1b } };
-
-    mgid.raw[4] = (pkey | IB_PKEY_FULL) >> 8;
-    mgid.raw[5] = pkey & 0xff;
-    memset(&mgid.raw[12], 0xff, 4);
-    return mgid;
-}
-
 /* Moves 'group' to the partition of the new parameters.  The SA's membership
  * in the old group is left without a word more. */
 static void
@@ -743,7 +735,7 @@ ipoib_mcast_set_params(struct ipoib_mcast *mcast,
     mcast->params = *params;
     mcast->have_params = true;
     if (first) {
-        struct ib_gid mgid = mcast_broadcast_mgid(params->pkey);
+        struct ib_gid mgid = ipoib_mgid_broadcast(params->pkey, MCAST_SCOPE);
 
         mcast->broadcast = ipoib_mcast_want(mcast, &mgid, IPOIB_MCAST_RECV);
     }

@@ -597,6 +597,7 @@ static void
 partition_wait(struct ipoib_hca_client *client)
 {
     struct ipoib_partition *part = partition_of_client(client);
+    bool up;
 
     if (ipoib_hca_has_failed(part->hca)) {
         return;
@@ -609,7 +610,9 @@ partition_wait(struct ipoib_hca_client *client)
     ipoib_hostqps_wait(part->hostqps);
     ipoib_partition_wait_peers(part);
     poll_timer_wait_until(part->next_age);
-    if (!ovs_list_is_empty(&part->announce)) {
+    /* A partition that is down has nobody to announce to. */
+    atomic_read_relaxed(&part->shared.up, &up);
+    if (up && !ovs_list_is_empty(&part->announce)) {
         poll_timer_wait_until(part->next_announce);
     }
     if (part->n_queries) {
@@ -806,14 +809,15 @@ ipoib_partition_is_up(const struct ipoib_partition *part, const char **reason)
         *reason = "the subnet manager has not brought the HCA port up";
     } else if (part->pkey_index < 0) {
         *reason = "the P_Key is not in the table of the HCA port";
-    } else if (!port->transport) {
-        *reason = "there is no way to ask the subnet administrator";
-    } else if (!port->attr.sm_lid) {
-        *reason = "the subnet has no subnet manager";
     } else if (!part->n_rxq) {
         *reason = "the port is not configured";
     } else if (!ipoib_mcast_broadcast(part->shared.mcast)) {
-        *reason = "the broadcast group is not joined";
+        /* Once it is joined, packets flow with or without an SA. */
+        *reason = (!port->transport
+                   ? "there is no way to ask the subnet administrator"
+                   : !port->attr.sm_lid
+                   ? "the subnet has no subnet manager"
+                   : "the broadcast group is not joined");
     }
     return !*reason;
 }

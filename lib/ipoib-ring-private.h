@@ -98,9 +98,10 @@ struct ipoib_rxq_private {
 /* Deletes the frames that wait to be delivered. */
 void ipoib_rxq_drop_waiting(struct ipoib_rxq *);
 
-/* Receiving thread, after 'n_completions' more: searches for lost buffers if
- * there may be some. */
-void ipoib_rxq_search_lost(struct ipoib_rxq *, unsigned int n_completions);
+/* Receiving thread, after the 'n' completions in 'wc': searches for lost
+ * buffers if there may be some. */
+void ipoib_rxq_search_lost(struct ipoib_rxq *, const struct ibv_wc wc[],
+                           unsigned int n);
 
 /* A send queue never has less room than this, so that a burst is never more
  * than a quarter of it: then one signalled WR a burst is enough. */

@@ -264,24 +264,6 @@ ipoib_rxq_suspect_loss(struct ipoib_rxq *rxq)
     atomic_store_relaxed(&rxq->suspect, true);
 }
 
-/* Receives complete roughly in the order in which they were posted: whatever
- * was posted by now is back, or lost, when the queue has been gone through
- * twice.  Should nearly all be lost, nothing would come; so a chain more is
- * posted than seems to fit. */
-static void
-rxq_search_start(struct ipoib_rxq *rxq)
-{
-    struct ipoib_rxq_private *priv = rxq->priv;
-
-    atomic_store_relaxed(&rxq->suspect, false);
-    if (!priv->searching) {
-        rxq->n_posted -= MIN(rxq->n_posted, IPOIB_RX_CHAIN);
-    }
-    priv->searching = true;
-    priv->search_seq = priv->seq;
-    priv->search_left = 2 * rxq->n_desc;
-}
-
 /* Takes back the lost buffers, and counts those that are posted. */
 static void
 rxq_search_finish(struct ipoib_rxq *rxq)
@@ -299,12 +281,15 @@ rxq_search_finish(struct ipoib_rxq *rxq)
             continue;
         }
         n++;
-        if ((int32_t) (priv->seqs[i] - priv->search_seq) < 0
-            && priv->n_spare < rxq->n_desc + IPOIB_RX_CHAIN) {
+        if ((int32_t) (priv->seqs[i] - priv->search_seq) < 0) {
             void *frame = (void *) (pool->frames + (i << pool->shift));
+            uint64_t id = ipoib_pool_frame_to_id(pool, frame);
 
-            priv->spare[priv->n_spare++] = ipoib_pool_frame_to_id(pool,
-                                                                  frame);
+            if (priv->n_spare < rxq->n_desc + IPOIB_RX_CHAIN) {
+                priv->spare[priv->n_spare++] = id;
+            } else {
+                ipoib_pool_put(pool, id);
+            }
             n_lost++;
         }
     }
@@ -316,20 +301,61 @@ rxq_search_finish(struct ipoib_rxq *rxq)
     }
 }
 
-void
-ipoib_rxq_search_lost(struct ipoib_rxq *rxq, unsigned int n_completions)
+/* Receives complete roughly in the order in which they were posted: whatever
+ * was posted by now is back, or lost, when the queue has been gone through
+ * twice.  Should nearly all be lost, nothing would come; so a chain more is
+ * posted than seems to fit.
+ *
+ * Without an SRQ the base QP's receives complete in exactly that order, and
+ * all are lost if it was reset: as many are posted again.  Should that happen
+ * once more before anything comes, what was posted before the last time is
+ * lost for sure. */
+static void
+rxq_search_start(struct ipoib_rxq *rxq)
 {
     struct ipoib_rxq_private *priv = rxq->priv;
+
+    atomic_store_relaxed(&rxq->suspect, false);
+    if (!rxq->srq) {
+        if (priv->searching) {
+            rxq_search_finish(rxq);
+        }
+        rxq->n_posted = 0;
+    } else if (!priv->searching) {
+        rxq->n_posted -= MIN(rxq->n_posted, IPOIB_RX_CHAIN);
+    }
+    priv->searching = true;
+    priv->search_seq = priv->seq;
+    priv->search_left = 2 * rxq->n_desc;
+}
+
+/* True if the search is over after the 'n' completions in 'wc'. */
+static bool
+rxq_search_is_over(struct ipoib_rxq *rxq, const struct ibv_wc wc[],
+                   unsigned int n)
+{
+    struct ipoib_rxq_private *priv = rxq->priv;
+
+    if (!rxq->srq) {
+        size_t last = n ? ipoib_pool_index(rxq->pool, wc[n - 1].wr_id) : 0;
+
+        return n && (int32_t) (priv->seqs[last] - priv->search_seq) >= 0;
+    }
+    priv->search_left -= n;
+    return priv->search_left <= 0;
+}
+
+void
+ipoib_rxq_search_lost(struct ipoib_rxq *rxq, const struct ibv_wc wc[],
+                      unsigned int n)
+{
     bool suspect;
 
     atomic_read_relaxed(&rxq->suspect, &suspect);
     if (suspect) {
         rxq_search_start(rxq);  /* Perhaps once more from the start. */
-    } else if (priv->searching) {
-        priv->search_left -= n_completions;
-        if (priv->search_left <= 0) {
-            rxq_search_finish(rxq);
-        }
+    } else if (rxq->priv->searching && rxq_search_is_over(rxq, wc, n)) {
+        rxq_search_finish(rxq);
     }
 }
 

@@ -967,7 +967,7 @@ rx_poll(struct ipoib_rxq *rxq, struct dp_packet_batch *batch)
         return;
     }
 
-    ipoib_rxq_search_lost(rxq, n);
+    ipoib_rxq_search_lost(rxq, wc, n);
     if (rxq->n_desc - rxq->n_posted >= rxq->priv->chain) {
         ipoib_rxq_refill(rxq);
     }

@@ -508,13 +508,6 @@ ipoib_sa_wait(struct ipoib_sa *sa)
 
 /* Where requests go. */
 
-static bool
-sa_dest_equal(const struct ipoib_mad_dest *a, const struct ipoib_mad_dest *b)
-{
-    return a->lid == b->lid && a->sl == b->sl && a->has_grh == b->has_grh
-           && (!a->has_grh || ib_gid_equals(&a->dgid, &b->dgid));
-}
-
 void
 ipoib_sa_set_transport(struct ipoib_sa *sa,
                        struct ipoib_mad_transport *transport)
@@ -529,7 +522,7 @@ ipoib_sa_set_transport(struct ipoib_sa *sa,
 void
 ipoib_sa_set_dest(struct ipoib_sa *sa, const struct ipoib_mad_dest *dest)
 {
-    if (!sa_dest_equal(dest, &sa->dest)) {
+    if (!ipoib_mad_dest_equals(dest, &sa->dest)) {
         sa->dest = *dest;
         sa_requeue_all(sa);
         sa_ask_info(sa);

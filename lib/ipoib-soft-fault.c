@@ -49,14 +49,23 @@ fault_strike(struct soft_hca *hca, struct soft_qp *qp, int fault)
     }
 }
 
+static void
+fault_refuse(struct unixctl_conn *conn, const char *what, const char *reason)
+{
+    char *error = xasprintf("%s: %s", what, reason);
+
+    unixctl_command_reply_error(conn, error);
+    free(error);
+}
+
 /* "ipoib/soft/fault DEVICE QPN FAULT". */
 static void
 fault_command(struct unixctl_conn *conn, int argc OVS_UNUSED,
               const char *argv[], void *aux OVS_UNUSED)
 {
-    uint32_t qpn = strtoul(argv[2], NULL, 0);
     struct soft_hca *hca;
-    struct soft_qp *qp = NULL;
+    bool found = false;
+    unsigned int qpn;
     int fault = -1;
 
     for (size_t i = 0; i < ARRAY_SIZE(fault_names); i++) {
@@ -65,25 +74,32 @@ fault_command(struct unixctl_conn *conn, int argc OVS_UNUSED,
         }
     }
     if (fault < 0) {
-        unixctl_command_reply_error(conn, "no such fault");
+        fault_refuse(conn, argv[3], "no such fault");
+        return;
+    }
+    if (!str_to_uint(argv[2], 0, &qpn)) {
+        fault_refuse(conn, argv[2], "not a queue pair number");
         return;
     }
     ovs_mutex_lock(&devices_mutex);
     LIST_FOR_EACH (hca, fault_node, &devices) {
         if (!strcmp(hca->full_name, argv[1])) {
+            struct soft_qp *qp;
+
             ovs_mutex_lock(&hca->mutex);
             qp = soft_qp_find(hca, qpn);
             if (qp) {
                 fault_strike(hca, qp, fault);
+                found = true;
             }
             ovs_mutex_unlock(&hca->mutex);
         }
     }
     ovs_mutex_unlock(&devices_mutex);
-    if (qp) {
+    if (found) {
         unixctl_command_reply(conn, NULL);
     } else {
-        unixctl_command_reply_error(conn, "no such device or queue pair");
+        fault_refuse(conn, argv[2], "no such device or queue pair");
     }
 }
 

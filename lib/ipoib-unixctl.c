@@ -796,33 +796,69 @@ show_dev(struct ipoib_dev *dev, void *aux_)
     aux->show->add(dev, aux->rows);
 }
 
+/* Replies that something is wrong with the argument 'what'. */
+static void
+reply_bad(struct unixctl_conn *conn, const char *what, const char *reason)
+{
+    char *error = xasprintf("%s: %s", what, reason);
+
+    unixctl_command_reply_error(conn, error);
+    free(error);
+}
+
+static void
+reply_no_port(struct unixctl_conn *conn, const char *name)
+{
+    reply_bad(conn, name, "no such ipoib port");
+}
+
+/* Replies with 'rows', which it frees, as JSON or text. */
+static void
+reply_rows(struct unixctl_conn *conn, const struct show *show,
+           struct json *rows, bool json)
+{
+    if (json) {
+        ipoib_reply_json(conn, rows);
+    } else {
+        struct ds s = DS_EMPTY_INITIALIZER;
+
+        if (show->columns) {
+            format_table(rows, show->columns, &s);
+        } else {
+            format_blocks(rows, &s);
+        }
+        unixctl_command_reply(conn, ds_cstr(&s));
+        ds_destroy(&s);
+        json_destroy(rows);
+    }
+}
+
 static void
 ipoib_unixctl_show(struct unixctl_conn *conn, int argc, const char *argv[],
                    void *show)
 {
-    bool json = ipoib_reply_json_wanted(conn, &argc, argv);
-    const char *name = argc > 1 ? argv[1] : NULL;
-    struct show_aux aux = { show, json_array_create_empty() };
+    struct show_aux aux = { .show = show };
+    const char *name;
+    char *error;
+    bool json;
 
+    error = ipoib_take_format(conn, &argc, argv, &json);
+    if (error) {
+        unixctl_command_reply_error(conn, error);
+        free(error);
+        return;
+    }
     if (argc > 2) {
         unixctl_command_reply_error(conn, "one port at most");
+        return;
+    }
+    name = argc > 1 ? argv[1] : NULL;
+    aux.rows = json_array_create_empty();
+    if (!ipoib_dev_for_each(name, show_dev, &aux) && name) {
+        reply_no_port(conn, name);
         json_destroy(aux.rows);
-    } else if (!ipoib_dev_for_each(name, show_dev, &aux) && name) {
-        unixctl_command_reply_error(conn, "no such ipoib port");
-        json_destroy(aux.rows);
-    } else if (json) {
-        ipoib_reply_json(conn, aux.rows);
     } else {
-        struct ds s = DS_EMPTY_INITIALIZER;
-
-        if (aux.show->columns) {
-            format_table(aux.rows, aux.show->columns, &s);
-        } else {
-            format_blocks(aux.rows, &s);
-        }
-        unixctl_command_reply(conn, ds_cstr(&s));
-        ds_destroy(&s);
-        json_destroy(aux.rows);
+        reply_rows(conn, show, aux.rows, json);
     }
 }
 
@@ -842,7 +878,7 @@ ipoib_unixctl_neigh_flush(struct unixctl_conn *conn, int argc,
     size_t n = 0;
 
     if (!ipoib_dev_for_each(name, flush_dev, &n) && name) {
-        unixctl_command_reply_error(conn, "no such ipoib port");
+        reply_no_port(conn, name);
     } else {
         char *reply = xasprintf("%"PRIuSIZE" neighbours flushed", n);
 
@@ -874,12 +910,11 @@ ipoib_unixctl_soft_fail(struct unixctl_conn *conn, int argc,
 
     if (argc > 2 && (!str_to_int(argv[2], 10, &failing.msec)
                      || failing.msec < 0)) {
-        unixctl_command_reply_error(conn, "not a number of milliseconds");
+        reply_bad(conn, argv[2], "not a number of milliseconds");
     } else if (!ipoib_dev_for_each(argv[1], fail_dev, &failing)) {
-        unixctl_command_reply_error(conn, "no such ipoib port");
+        reply_no_port(conn, argv[1]);
     } else if (failing.error) {
-        unixctl_command_reply_error(conn,
-                                    "not a port of a fabric in software");
+        reply_bad(conn, argv[1], "not a port of a fabric in software");
     } else {
         unixctl_command_reply(conn, NULL);
     }

@@ -83,6 +83,7 @@ SYSTEM_TESTSUITE_AT = \
 	tests/system-ipoib-docs.at \
 	tests/system-ipoib-events.at \
 	tests/system-ipoib-events-opensm.at \
+	tests/system-ipoib-opensm.at \
 	tests/system-ipoib-traffic.at \
 	tests/system-ipoib-gateway.at \
 	tests/system-ipoib-host.at \
@@ -92,6 +93,7 @@ SYSTEM_TESTSUITE_AT = \
 	tests/system-ipoib-openflow.at \
 	tests/system-ipoib-setup.at \
 	tests/system-ipoib-router.at \
+	tests/system-ipoib-scale.at \
 	tests/system-ipoib-vswitchd.at
 
 EXTRA_DIST += \
@@ -108,6 +110,7 @@ EXTRA_DIST += \
 	tests/liar.py \
 	tests/ping-gap.py \
 	tests/lsan.supp \
+	tests/many-paths.py \
 	tests/run-document \
 	tests/sim-fuzz.py \
 	tests/sim-trap.py \
@@ -199,7 +202,9 @@ EXTRA_DIST += \
 	tests/conformance/judge.py \
 	tests/conformance/known-failures \
 	tests/conformance/run \
+	tests/kernel/events \
 	tests/kernel/fabric-shim.py \
+	tests/kernel/lost.py \
 	tests/kernel/run \
 	tests/kernel/sweep.py
 

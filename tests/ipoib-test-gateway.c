@@ -71,8 +71,8 @@ shared_init(struct gw *gw)
     atomic_init(&shared->up, true);
 }
 
-struct gw *
-gw_open(size_t n_bufs, unsigned int n_desc)
+static struct gw *
+gw_open__(size_t n_bufs, unsigned int n_desc, bool use_srq)
 {
     struct gw *gw = xzalloc(sizeof *gw);
 
@@ -86,7 +86,7 @@ gw_open(size_t n_bufs, unsigned int n_desc)
         .pd = &gw->hca->pd,
         .pool = gw->pool,
         .n_desc = n_desc,
-        .use_srq = true,
+        .use_srq = use_srq,
     };
     ovs_assert(!ipoib_rxq_create(&gw->shared, &rx, &gw->rxq));
     gw->hca->rx_cq = gw->rxq->cq;
@@ -100,6 +100,18 @@ gw_open(size_t n_bufs, unsigned int n_desc)
     ovs_assert(!ipoib_txq_create(&gw->shared, &tx, &gw->txq));
     ipoib_table_insert(gw->shared.own_qpns, gw->txq->qp->qp_num, 0);
     return gw;
+}
+
+struct gw *
+gw_open(size_t n_bufs, unsigned int n_desc)
+{
+    return gw_open__(n_bufs, n_desc, true);
+}
+
+struct gw *
+gw_open_without_srq(size_t n_bufs, unsigned int n_desc)
+{
+    return gw_open__(n_bufs, n_desc, false);
 }
 
 void

@@ -39,6 +39,8 @@ struct gw {
 };
 
 struct gw *gw_open(size_t n_bufs, unsigned int n_desc);
+/* Of a device that has none. */
+struct gw *gw_open_without_srq(size_t n_bufs, unsigned int n_desc);
 /* All buffers must be back in the end. */
 void gw_close(struct gw *);
 

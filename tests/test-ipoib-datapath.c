@@ -645,6 +645,46 @@ test_rx_lost(void)
     }
 }
 
+/* Without an SRQ, all receives go with the base QP's reset: they are posted
+ * again at once, however often that happens, and nothing else is needed to
+ * find their buffers than one packet. */
+static void
+test_rx_reset(void)
+{
+    for (int n_resets = 0; n_resets <= 5; n_resets++) {
+        for (int n_before = 0; n_before < 100; n_before += 33) {
+            struct gw *gw = gw_open_without_srq(500, 128);
+            struct null_hca *hca = gw->hca;
+            struct ipoib_pool_stats stats;
+
+            gw_add_neigh(gw, 1);
+            gw_add_host(gw, 0, gw->rxq->base_qp->qp_num, true);
+            hca->post_recv_limit = 128;
+            for (int i = 0; i < n_before; i++) {
+                receive_ip4(gw, 1, gw->rxq->base_qp->qp_num, gw_neigh_ip4(1),
+                            gw_host_ip4(0));
+                dp_packet_delete(receive_one(gw));
+            }
+            for (int i = 0; i < n_resets; i++) {
+                hca->posted_tail = hca->posted_head;
+                ipoib_rxq_suspect_loss(gw->rxq);
+                receive_none(gw);
+                ovs_assert(hca->posted_head - hca->posted_tail == 128);
+            }
+            receive_ip4(gw, 1, gw->rxq->base_qp->qp_num, gw_neigh_ip4(1),
+                        gw_host_ip4(0));
+            dp_packet_delete(receive_one(gw));
+            ipoib_rxq_refill(gw->rxq);
+            ovs_assert(hca->posted_head - hca->posted_tail == 128);
+            ovs_assert(gw->rxq->n_posted == 128);
+            ipoib_pool_get_stats(gw->pool, &stats);
+            ovs_assert(stats.n_posted <= 128 + 128 + 32);
+            ovs_assert(stats.n_free + stats.n_posted == 500);
+            gw_close(gw);
+        }
+    }
+}
+
 /* Random packets, good and bad, in bursts, while OVS holds some of them: every
  * buffer stays accounted for.  What leaves the receive side goes back into the
  * send side. */
@@ -807,6 +847,7 @@ test_ipoib_datapath_main(int argc, char *argv[])
         { "rx-malformed", test_rx_malformed },
         { "rx-return", test_rx_return },
         { "rx-lost", test_rx_lost },
+        { "rx-reset", test_rx_reset },
         { "random", test_random },
     };
 

@@ -934,23 +934,6 @@ wrong_usage(const struct call *call)
     return xasprintf("usage: %s %s", command->name, command->usage);
 }
 
-/* Takes the argument that names a format off 'call'. */
-static char *
-take_format(struct unixctl_conn *conn, struct call *call)
-{
-    const char *last = call->argv[call->argc - 1];
-
-    call->json = ipoib_reply_json_wanted(conn, &call->argc, call->argv);
-    if (call->json || strncmp(last, "--format=", 9)) {
-        return NULL;
-    }
-    if (strcmp(last + 9, "text")) {
-        return xasprintf("%s: neither text nor json", last + 9);
-    }
-    call->argc--;
-    return NULL;
-}
-
 static char *
 run_call(struct unixctl_conn *conn, const struct command *command,
          struct call *call)
@@ -959,7 +942,8 @@ run_call(struct unixctl_conn *conn, const struct command *command,
         return xasprintf("%s: OpenSM is the subnet manager", command->name);
     }
     if (command->flags & SHOWS) {
-        char *error = take_format(conn, call);
+        char *error = ipoib_take_format(conn, &call->argc, call->argv,
+                                        &call->json);
 
         if (error) {
             return error;

@@ -255,18 +255,13 @@ forward_multicast(struct fabric *fabric, struct fabric_port *from,
     }
 }
 
-/* Returns the port to which the unicast 'packet' goes.  Returns NULL, and
- * counts it, if there is none. */
+/* Returns that port of those with the LID of 'port' and those after it to
+ * which the unicast 'packet' goes: where they require a GRH, by the GID in it.
+ * Returns NULL, and counts it, if there is none. */
 static struct fabric_port *
-find_destination(struct fabric *fabric, struct fabric_port *from,
-                 const struct fabric_packet *packet)
+find_by_gid(struct fabric *fabric, struct fabric_port *from,
+            struct fabric_port *port, const struct fabric_packet *packet)
 {
-    struct fabric_port *port = fabric_port_by_lid(fabric, packet->dlid);
-
-    if (!port) {
-        drop(fabric, from, FC_drop_no_lid, packet);
-        return NULL;
-    }
     if (!port->grh_required) {
         return port;
     }
@@ -283,6 +278,21 @@ find_destination(struct fabric *fabric, struct fabric_port *from,
     }
     drop(fabric, from, FC_drop_no_gid, packet);
     return NULL;
+}
+
+/* Returns the port to which the unicast 'packet' goes.  Returns NULL, and
+ * counts it, if there is none. */
+static struct fabric_port *
+find_destination(struct fabric *fabric, struct fabric_port *from,
+                 const struct fabric_packet *packet)
+{
+    struct fabric_port *port = fabric_port_by_lid(fabric, packet->dlid);
+
+    if (!port) {
+        drop(fabric, from, FC_drop_no_lid, packet);
+        return NULL;
+    }
+    return find_by_gid(fabric, from, port, packet);
 }
 
 /* What deliver_to() needs. */
@@ -321,7 +331,12 @@ forward_by_tables(struct fabric *fabric, struct fabric_port *from,
     if (to && to->node->sm_host) {
         fabric->sm_input(fabric, from, packet);
     } else if (to && to->node->hca) {
-        deliver(fabric, to->node->hca, packet);
+        struct fabric_port *port = find_by_gid(fabric, from, to->node->hca,
+                                               packet);
+
+        if (port) {
+            deliver(fabric, port, packet);
+        }
     } else {
         drop(fabric, from, FC_drop_no_lid, packet);
     }

@@ -741,7 +741,15 @@ fabric_port_parse(const struct fabric *fabric, const char *s, char **errorp)
 struct ib_gid
 fabric_port_gid(const struct fabric *fabric, const struct fabric_port *port)
 {
-    return ib_gid_make(fabric->cfg.prefix, port->guid);
+    uint64_t prefix = fabric->cfg.prefix;
+
+    if (port->lport) {
+        /* What the external manager has set. */
+        const ovs_be32 *p = port->lport->info.prefix;
+
+        prefix = (uint64_t) ntohl(p[0]) << 32 | ntohl(p[1]);
+    }
+    return ib_gid_make(prefix, port->guid);
 }
 
 /* Returns the entry of the P_Key table of 'port' for the partition of 'pkey',

@@ -31,7 +31,12 @@
 void *
 fabric_sa_add_record(struct ofpbuf *records, size_t size)
 {
-    return ofpbuf_put_zeros(records, ROUND_UP(size, 8));
+    size = ROUND_UP(size, 8);
+    if (ofpbuf_tailroom(records) < size) {
+        /* An ofpbuf by itself grows by a few bytes each time. */
+        ofpbuf_prealloc_tailroom(records, MAX(size, records->size));
+    }
+    return ofpbuf_put_zeros(records, size);
 }
 
 /* True if 'have' is what 'wanted', a selector (2 bits) and a value (6 bits),

@@ -44,8 +44,10 @@ static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(1, 5);
 #define RX_BATCH 64
 /* Messages that wait for one flush. */
 #define TX_BATCH 256
-/* Rounds of epoll_wait() before the main loop gets its turn. */
+/* Rounds of epoll_wait() before the main loop gets its turn, and time after
+ * which it does in any case: what comes may be much work. */
 #define MAX_ROUNDS 16
+#define MAX_ROUNDS_MS 10
 /* Longer ones are no messages of the contract. */
 #define RX_SIZE ROUND_UP(IB_SOFT_MSG_MAX + 1, 64)
 
@@ -490,13 +492,17 @@ check_silence(struct fabric_transport *t)
 void
 fabric_transport_run(struct fabric_transport *t)
 {
+    long long int deadline;
+
     if (t->accept_after != LLONG_MIN && time_msec() >= t->accept_after) {
         t->accept_after = LLONG_MIN;
         watch(t, &t->unix_listener);
     }
     check_silence(t);
 
-    for (int round = 0; round < MAX_ROUNDS; round++) {
+    deadline = time_msec() + MAX_ROUNDS_MS;
+    for (int round = 0; round < MAX_ROUNDS && time_msec() < deadline;
+         round++) {
         struct epoll_event events[64];
         int n = epoll_wait(t->epoll_fd, events, ARRAY_SIZE(events), 0);
 

@@ -311,9 +311,9 @@ receive_na(struct host_station *s, const struct host_rx *rx,
     host_neigh_update(s->neighs, &info->target, &news, time_msec());
 }
 
-/* Gives the kernel a router solicitation or advertisement, or a redirect, which
- * passed ipoib_nd_parse_ib(), without the link-layer addresses in it: the TUN
- * has none, and the kernel would refuse them. */
+/* Gives the kernel a router solicitation or advertisement, or a redirect,
+ * which passed ipoib_nd_parse_ib(), without the link-layer addresses in it:
+ * the TUN has none, and the kernel would refuse them. */
 static void
 nd_to_kernel(struct host_station *s, const uint8_t *ip, size_t ip_len,
              size_t l4_ofs, uint8_t type)

@@ -625,7 +625,7 @@ host_hca_create_queues(struct host_hca *hca, char **errp)
     memset(&attr, 0, sizeof attr);
     verbs->query_device(hca->ctx, &attr);
     if (hca->n_ids > 1 && attr.max_srq <= 0) {
-        *errp = xasprintf("--queue-pairs=%u: device %s has no shared receive "
+        *errp = xasprintf("--stations=%u: device %s has no shared receive "
                           "queues", hca->n_ids, hca->device);
         return EOPNOTSUPP;
     }
@@ -1091,6 +1091,9 @@ host_hca_run(struct host_hca *hca, long long int now)
     void *cq_context;
     int n = 0;
 
+    if (hca->fatal) {
+        return false;
+    }
     host_hca_run_events(hca);
     while (!hca->verbs->get_cq_event(hca->channel, &cq, &cq_context)) {
         hca->verbs->ack_cq_events(cq, 1);
@@ -1118,6 +1121,9 @@ host_hca_run(struct host_hca *hca, long long int now)
 void
 host_hca_wait(struct host_hca *hca)
 {
+    if (hca->fatal) {
+        return;                 /* Its file descriptors are always ready. */
+    }
     poll_fd_wait(hca->ctx->async_fd, POLLIN);
     poll_fd_wait(hca->channel->fd, POLLIN);
 

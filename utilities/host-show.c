@@ -284,19 +284,44 @@ show_text(const struct host_station *s, struct ds *ds)
     }
 }
 
+/* Stores in '*json' whether JSON is wanted.  Returns false, with an error
+ * sent, if there are other arguments. */
+static bool
+take_format(struct unixctl_conn *conn, int argc, const char *argv[],
+            bool *json)
+{
+    char *error = ipoib_take_format(conn, &argc, argv, json);
+
+    if (!error && argc > 1) {
+        error = xasprintf("%s: only --format=json or --format=text is known",
+                          argv[1]);
+    }
+    if (error) {
+        unixctl_command_reply_error(conn, error);
+        free(error);
+        return false;
+    }
+    return true;
+}
+
 static void
 host_show(struct unixctl_conn *conn, int argc, const char *argv[], void *s_)
 {
     const struct host_station *s = s_;
-    struct ds ds = DS_EMPTY_INITIALIZER;
+    bool json;
 
-    if (ipoib_reply_json_wanted(conn, &argc, argv)) {
-        ipoib_reply_json(conn, show_json(s));
+    if (!take_format(conn, argc, argv, &json)) {
         return;
     }
-    show_text(s, &ds);
-    unixctl_command_reply(conn, ds_cstr(&ds));
-    ds_destroy(&ds);
+    if (json) {
+        ipoib_reply_json(conn, show_json(s));
+    } else {
+        struct ds ds = DS_EMPTY_INITIALIZER;
+
+        show_text(s, &ds);
+        unixctl_command_reply(conn, ds_cstr(&ds));
+        ds_destroy(&ds);
+    }
 }
 
 /* host/neigh. */
@@ -339,12 +364,17 @@ static void
 host_neigh(struct unixctl_conn *conn, int argc, const char *argv[], void *s_)
 {
     const struct host_station *s = s_;
-    bool want_json = ipoib_reply_json_wanted(conn, &argc, argv);
-    struct json *json = want_json ? json_array_create_empty() : NULL;
-    struct host_neigh **neighs = host_neigh_sort(s->neighs);
     struct ds ds = DS_EMPTY_INITIALIZER;
     long long int now = time_msec();
+    struct host_neigh **neighs;
+    struct json *json;
+    bool want_json;
 
+    if (!take_format(conn, argc, argv, &want_json)) {
+        return;
+    }
+    json = want_json ? json_array_create_empty() : NULL;
+    neighs = host_neigh_sort(s->neighs);
     for (size_t i = 0; i < host_neigh_count(s->neighs); i++) {
         if (json) {
             json_array_add(json, neigh_json(neighs[i], now));
