@@ -25,6 +25,7 @@
 #include "ipoib-compat.h"
 #include "ipoib-dev.h"
 #include "ipoib-pool.h"
+#include "ipoib-port.h"
 #include "ipoib-rx.h"
 #include "ipoib-tx.h"
 #include "ipoib-unixctl.h"
@@ -59,11 +60,15 @@ VLOG_DEFINE_THIS_MODULE(netdev_ipoib);
 struct netdev_ipoib {
     struct netdev up;
     struct ovs_mutex mutex;
-    struct ipoib_dev *dev;      /* NULL until the first good set_config(). */
+    struct ipoib_port *port;
+    struct ipoib_dev *dev;      /* The first of 'port', NULL until the first
+                                 * good set_config(). */
+    const struct ipoib_port_table *table; /* Of 'port'; NULL: 'dev' alone. */
 
     /* Guarded by 'mutex'.  What the user asked for; queues are made as it says
      * by reconfigure(). */
     struct ipoib_dev_options options;
+    struct ipoib_vlan_map vlans; /* Untagged, and options:pkey-map. */
     struct smap user_options;   /* For get_config(). */
     int requested_mtu;          /* 0: none. */
     struct ipoib_hca *returned; /* The device, which failed, is back. */
@@ -81,6 +86,8 @@ struct netdev_ipoib {
 struct netdev_rxq_ipoib {
     struct netdev_rxq up;
     struct ipoib_rxq *rxq;
+    const struct ipoib_port_table *table; /* NULL: 'rxq' alone. */
+    size_t next;                /* Member of 'table'. */
 };
 
 static const struct netdev_class netdev_ipoib_class;
@@ -104,6 +111,30 @@ netdev_rxq_ipoib_cast(const struct netdev_rxq *rxq)
 
 /* Life. */
 
+/* The control thread says that carrier, MTU or status have changed. */
+static void
+netdev_ipoib_changed(void *netdev_)
+{
+    struct netdev_ipoib *netdev = netdev_;
+    bool up = ipoib_port_is_up(netdev->port);
+    bool was_up;
+
+    atomic_read_relaxed(&netdev->carrier, &was_up);
+    if (up != was_up) {
+        atomic_store_relaxed(&netdev->carrier, up);
+        ipoib_count(&netdev->carrier_resets, 1);
+    }
+    atomic_store(&netdev->changed, true);
+    netdev_change_seq_changed(&netdev->up);
+    /* That wakes the main thread before it changes what the main thread looks
+     * at, which is right only within the main thread. */
+    seq_change(connectivity_seq_get());
+}
+
+static const struct ipoib_partition_ops dev_ops = {
+    .changed = netdev_ipoib_changed,
+};
+
 static struct netdev *
 netdev_ipoib_alloc(void)
 {
@@ -118,6 +149,8 @@ netdev_ipoib_construct(struct netdev *netdev_)
     struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
 
     ovs_mutex_init(&netdev->mutex);
+    netdev->port = ipoib_port_create(netdev_get_name(netdev_), &dev_ops,
+                                     netdev);
     smap_init(&netdev->user_options);
     netdev->options.config.n_rxq = 1;
     netdev->requested_n_txq = 1;
@@ -136,7 +169,7 @@ netdev_ipoib_destruct(struct netdev *netdev_)
 {
     struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
 
-    ipoib_dev_close(netdev->dev);
+    ipoib_port_destroy(netdev->port);
     ipoib_hca_unref(netdev->returned);
     free(netdev->options.device);
     smap_destroy(&netdev->user_options);
@@ -148,30 +181,6 @@ netdev_ipoib_dealloc(struct netdev *netdev_)
 {
     free(netdev_ipoib_cast(netdev_));
 }
-
-/* The control thread says that carrier, MTU or status have changed. */
-static void
-netdev_ipoib_changed(void *netdev_)
-{
-    struct netdev_ipoib *netdev = netdev_;
-    bool up = netdev->dev && ipoib_dev_is_up(netdev->dev);
-    bool was_up;
-
-    atomic_read_relaxed(&netdev->carrier, &was_up);
-    if (up != was_up) {
-        atomic_store_relaxed(&netdev->carrier, up);
-        ipoib_count(&netdev->carrier_resets, 1);
-    }
-    atomic_store(&netdev->changed, true);
-    netdev_change_seq_changed(&netdev->up);
-    /* That wakes the main thread before it changes what the main thread looks
-     * at, which is right only within the main thread. */
-    seq_change(connectivity_seq_get());
-}
-
-static const struct ipoib_partition_ops dev_ops = {
-    .changed = netdev_ipoib_changed,
-};
 
 
 /* Options. */
@@ -211,11 +220,11 @@ get_number(const char *name, const struct smap *args, const char *option,
     return parse_number(name, option, s, min, max, value, errp);
 }
 
+/* Adds the partition of untagged frames, 's', to 'vlans'. */
 static bool
-parse_pkey(const char *name, const struct smap *args, uint16_t *pkey,
+parse_pkey(const char *name, const char *s, struct ipoib_vlan_map *vlans,
            char **errp)
 {
-    const char *s = smap_get_def(args, "pkey", "0xffff");
     unsigned long long int value;
 
     if (!parse_number(name, "pkey", s, 1, UINT16_MAX, &value, errp)) {
@@ -226,8 +235,49 @@ parse_pkey(const char *name, const struct smap *args, uint16_t *pkey,
                       "and 0x8000 are reserved)", name, s);
         return false;
     }
-    *pkey = value | IB_PKEY_FULL;
+    free(ipoib_vlan_map_add(vlans, 0, value)); /* The first: no error. */
     return true;
+}
+
+/* Adds the partitions of options:pkey-map, 's', to 'vlans'. */
+static bool
+parse_pkey_map(const char *name, const char *s, struct ipoib_vlan_map *vlans,
+               char **errp)
+{
+    char *error = ipoib_vlan_map_parse(vlans, s);
+
+    if (error) {
+        VLOG_WARN_BUF(errp, "%s: options:pkey-map=%s: %s", name, s, error);
+        free(error);
+    }
+    return !error;
+}
+
+/* Parses options:pkey and options:pkey-map.  Where only the map is given, and
+ * has the default partition, untagged frames have none. */
+static bool
+parse_vlans(const char *name, const struct smap *args,
+            struct ipoib_vlan_map *vlans, char **errp)
+{
+    const char *pkey = smap_get(args, "pkey");
+    const char *map = smap_get(args, "pkey-map");
+    bool none = pkey && !strcmp(pkey, "none");
+
+    vlans->n = 0;
+    if (none && !map) {
+        VLOG_WARN_BUF(errp, "%s: options:pkey=none needs options:pkey-map",
+                      name);
+        return false;
+    }
+    if (!pkey && map) {
+        if (!parse_pkey_map(name, map, vlans, errp)) {
+            return false;
+        }
+        none = ipoib_vlan_map_find(vlans, IB_PKEY_DEFAULT);
+        vlans->n = 0;
+    }
+    return ((none || parse_pkey(name, pkey ? pkey : "0xffff", vlans, errp))
+            && (!map || parse_pkey_map(name, map, vlans, errp)));
 }
 
 static bool
@@ -386,7 +436,8 @@ parse_device(const char *name, const struct smap *args, char **device,
 /* Parses 'args' into 'options', whose 'device' belongs to the caller. */
 static bool
 parse_options(const char *name, const struct smap *args,
-              struct ipoib_dev_options *options, char **errp)
+              struct ipoib_dev_options *options,
+              struct ipoib_vlan_map *vlans, char **errp)
 {
     struct ipoib_partition_config *config = &options->config;
     unsigned long long int port, n_rxq, host_qps, host_queues, neighbours;
@@ -394,7 +445,7 @@ parse_options(const char *name, const struct smap *args,
 
     memset(options, 0, sizeof *options);
     if (!get_number(name, args, "port", 1, 1, UINT8_MAX, &port, errp)
-        || !parse_pkey(name, args, &options->pkey, errp)
+        || !parse_vlans(name, args, vlans, errp)
         || !get_number(name, args, "n_rxq", 1, 1, MAX_RXQ, &n_rxq, errp)
         || !parse_n_desc(name, args, "n_rxq_desc", &config->n_rxq_desc, errp)
         || !parse_n_desc(name, args, "n_txq_desc", &config->n_txq_desc, errp)
@@ -433,10 +484,10 @@ static void
 log_unknown_options(const char *name, const struct smap *args)
 {
     static const char *const known[] = {
-        "device", "port", "pkey", "n_rxq", "n_rxq_desc", "n_txq_desc",
-        "max-host-qps", "host-queues", "max-neighbours", "proxy", "peers",
-        "sa",
-        "ib-leave", "eth-mtu", "clamp-mss", "mcast-router",
+        "device", "port", "pkey", "pkey-map", "n_rxq", "n_rxq_desc",
+        "n_txq_desc", "max-host-qps", "host-queues", "max-neighbours",
+        "proxy", "peers", "sa", "ib-leave", "eth-mtu", "clamp-mss",
+        "mcast-router",
         "max-groups", "max-host-groups",
     };
     const struct smap_node *node;
@@ -477,6 +528,41 @@ netdev_ipoib_adopt(struct netdev_ipoib *netdev, const struct smap *args,
     }
 }
 
+/* True if a port without VLANs is to have another partition than it has:
+ * nothing of it remains. */
+static bool
+is_other_pkey(const struct ipoib_vlan_map *old,
+              const struct ipoib_vlan_map *new)
+{
+    return (old->n == 1 && !old->vlans[0].vid
+            && new->n == 1 && !new->vlans[0].vid
+            && !ipoib_vlan_map_equals(old, new));
+}
+
+/* Opens the partitions of 'vlans'; queues follow in reconfigure(). */
+static int
+netdev_ipoib_set_vlans(struct netdev_ipoib *netdev,
+                       const struct ipoib_dev_options *options,
+                       const struct ipoib_vlan_map *vlans, char **errp)
+    OVS_REQUIRES(netdev->mutex)
+{
+    char *reason;
+    int error = ipoib_port_set(netdev->port, options, vlans, &reason);
+
+    netdev->dev = ipoib_port_main(netdev->port);
+    if (error) {
+        VLOG_WARN_BUF(errp, "%s: %s", netdev_get_name(&netdev->up), reason);
+        free(reason);
+        return error;
+    }
+    netdev->vlans = *vlans;
+    if (netdev->requested_mtu) {
+        ipoib_port_set_mtu(netdev->port, netdev->requested_mtu);
+    }
+    netdev_request_reconfigure(&netdev->up);
+    return 0;
+}
+
 static int
 netdev_ipoib_set_config(struct netdev *netdev_, const struct smap *args,
                         char **errp)
@@ -484,26 +570,23 @@ netdev_ipoib_set_config(struct netdev *netdev_, const struct smap *args,
     struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
     const char *name = netdev_get_name(netdev_);
     struct ipoib_dev_options options;
-    char *reason = NULL;
+    struct ipoib_vlan_map vlans;
     int error = 0;
 
-    if (!parse_options(name, args, &options, errp)) {
+    if (!parse_options(name, args, &options, &vlans, errp)) {
         free(options.device);
         return EINVAL;
     }
 
     ovs_mutex_lock(&netdev->mutex);
-    if (netdev->dev && !ipoib_dev_matches(netdev->dev, &options)) {
+    if (netdev->dev && (!ipoib_dev_matches(netdev->dev, &options)
+                        || is_other_pkey(&netdev->vlans, &vlans))) {
         /* Another device: the caller deletes this netdev and makes a new
          * one. */
         error = EAGAIN;
-    } else if (!netdev->dev) {
-        error = ipoib_dev_open(name, &options, &dev_ops, netdev, &netdev->dev,
-                               &reason);
-        if (error) {
-            VLOG_WARN_BUF(errp, "%s: %s", name, reason);
-            free(reason);
-        }
+    } else if (!netdev->dev
+               || !ipoib_vlan_map_equals(&netdev->vlans, &vlans)) {
+        error = netdev_ipoib_set_vlans(netdev, &options, &vlans, errp);
     }
     if (error) {
         free(options.device);
@@ -512,6 +595,23 @@ netdev_ipoib_set_config(struct netdev *netdev_, const struct smap *args,
     }
     ovs_mutex_unlock(&netdev->mutex);
     return error;
+}
+
+static void
+get_vlans(const struct ipoib_vlan_map *vlans, struct smap *args)
+{
+    if (vlans->vlans[0].vid) {
+        smap_add(args, "pkey", "none");
+    } else {
+        smap_add_format(args, "pkey", "0x%04"PRIx16, vlans->vlans[0].pkey);
+    }
+    if (vlans->n > 1 || vlans->vlans[0].vid) {
+        struct ds s = DS_EMPTY_INITIALIZER;
+
+        ipoib_vlan_map_format(vlans, &s);
+        smap_add(args, "pkey-map", ds_cstr(&s));
+        ds_destroy(&s);
+    }
 }
 
 static int
@@ -524,7 +624,7 @@ netdev_ipoib_get_config(const struct netdev *netdev_, struct smap *args)
     if (options->device) {
         smap_add(args, "device", options->device);
         smap_add_format(args, "port", "%"PRIu8, options->port);
-        smap_add_format(args, "pkey", "0x%04"PRIx16, options->pkey);
+        get_vlans(&netdev->vlans, args);
         smap_add_format(args, "n_rxq", "%u", options->config.n_rxq);
         smap_add_format(args, "n_rxq_desc", "%u", options->config.n_rxq_desc);
         smap_add_format(args, "n_txq_desc", "%u", options->config.n_txq_desc);
@@ -624,7 +724,7 @@ netdev_ipoib_check_mtu_request(struct netdev_ipoib *netdev)
     if (netdev->requested_mtu && netdev->dev
         && !netdev_mtu_is_user_config(&netdev->up)) {
         netdev->requested_mtu = 0;
-        ipoib_dev_set_mtu(netdev->dev, 0);
+        ipoib_port_set_mtu(netdev->port, 0);
     }
     ovs_mutex_unlock(&netdev->mutex);
 }
@@ -637,17 +737,17 @@ netdev_ipoib_reopen(struct netdev_ipoib *netdev)
     const char *name = netdev_get_name(&netdev->up);
     char *reason = NULL;
 
-    ipoib_dev_close(netdev->dev);
-    netdev->dev = NULL;
-    if (ipoib_dev_open(name, &netdev->options, &dev_ops, netdev,
-                       &netdev->dev, &reason)) {
+    ipoib_port_close(netdev->port);
+    if (ipoib_port_set(netdev->port, &netdev->options, &netdev->vlans,
+                       &reason)) {
         VLOG_WARN("%s: the device is back, but: %s", name, reason);
     } else {
         VLOG_INFO("%s: the device is back", name);
         if (netdev->requested_mtu) {
-            ipoib_dev_set_mtu(netdev->dev, netdev->requested_mtu);
+            ipoib_port_set_mtu(netdev->port, netdev->requested_mtu);
         }
     }
+    netdev->dev = ipoib_port_main(netdev->port);
     free(reason);
     ipoib_hca_unref(netdev->returned);
     netdev->returned = NULL;
@@ -668,8 +768,10 @@ netdev_ipoib_reconfigure(struct netdev *netdev_)
         error = ENODEV;
     } else {
         config->n_txq = netdev->requested_n_txq;
-        error = ipoib_dev_configure(netdev->dev, config);
+        error = ipoib_port_configure(netdev->port, config);
+        netdev->dev = ipoib_port_main(netdev->port);
     }
+    netdev->table = netdev->port->table;
     netdev_->n_rxq = error ? 0 : config->n_rxq;
     netdev_->n_txq = error ? 0 : config->n_txq;
     if (error) {
@@ -722,7 +824,7 @@ netdev_ipoib_get_mtu(const struct netdev *netdev_, int *mtup)
     struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
 
     ovs_mutex_lock(&netdev->mutex);
-    *mtup = netdev->dev ? ipoib_dev_mtu(netdev->dev) : IPOIB_MTU_DEFAULT;
+    *mtup = ipoib_port_mtu(netdev->port);
     ovs_mutex_unlock(&netdev->mutex);
     return 0;
 }
@@ -742,7 +844,7 @@ netdev_ipoib_set_mtu(struct netdev *netdev_, int mtu)
     if (!netdev->dev) {
         error = ENODEV;
     } else if (netdev->requested_mtu != mtu) {
-        error = ipoib_dev_set_mtu(netdev->dev, mtu);
+        error = ipoib_port_set_mtu(netdev->port, mtu);
         if (error) {
             VLOG_WARN("%s: MTU %d is more than the %d that the broadcast "
                       "group takes", netdev_get_name(netdev_), mtu,
@@ -848,7 +950,7 @@ netdev_ipoib_get_status(const struct netdev *netdev_, struct smap *smap)
 
     ovs_mutex_lock(&netdev->mutex);
     if (netdev->dev) {
-        ipoib_dev_get_status(netdev->dev, smap);
+        ipoib_port_get_status(netdev->port, smap);
     } else {
         error = ENODEV;
     }
@@ -900,7 +1002,7 @@ netdev_ipoib_get_stats(const struct netdev *netdev_,
     if (!netdev->dev) {
         return ENODEV;
     }
-    ipoib_dev_get_stats(netdev->dev, &rx, &tx);
+    ipoib_port_get_stats(netdev->port, &rx, &tx);
     stats->rx_packets = ipoib_counter_read(&rx.packets);
     stats->rx_bytes = ipoib_counter_read(&rx.bytes);
     stats->multicast = ipoib_counter_read(&rx.multicast);
@@ -934,7 +1036,7 @@ netdev_ipoib_get_custom_stats(const struct netdev *netdev_,
     if (!netdev->dev) {
         return ENODEV;
     }
-    ipoib_dev_get_stats(netdev->dev, &rx, &tx);
+    ipoib_port_get_stats(netdev->port, &rx, &tx);
     custom->size = 0;
     custom->counters = xcalloc((sizeof rx + sizeof tx) / sizeof(uint64_t),
                                sizeof *custom->counters);
@@ -969,6 +1071,7 @@ netdev_ipoib_rxq_construct(struct netdev_rxq *rxq_)
 
     ovs_mutex_lock(&netdev->mutex);
     part = netdev->dev ? netdev->dev->part : NULL;
+    rxq->table = netdev->table;
     if (part && rxq_->queue_id < part->n_rxq) {
         rxq->rxq = part->rxqs[rxq_->queue_id];
     }
@@ -1000,7 +1103,12 @@ netdev_ipoib_rxq_recv(struct netdev_rxq *rxq_, struct dp_packet_batch *batch,
         *qfill = -ENOTSUP;
     }
     atomic_read_relaxed(&netdev->admin_up, &up);
-    return up ? ipoib_rx_batch(rxq->rxq, batch) : EAGAIN;
+    if (OVS_UNLIKELY(!up)) {
+        return EAGAIN;
+    } else if (OVS_UNLIKELY(rxq->table)) {
+        return ipoib_port_recv(rxq->table, rxq_->queue_id, &rxq->next, batch);
+    }
+    return ipoib_rx_batch(rxq->rxq, batch);
 }
 
 static int
@@ -1009,13 +1117,18 @@ netdev_ipoib_send(struct netdev *netdev_, int qid,
 {
     struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
     const struct ipoib_partition *part = netdev->dev->part;
-    struct ipoib_txq *txq = part->txqs[qid % netdev_->n_txq];
+    unsigned int queue = qid % netdev_->n_txq;
+    struct ipoib_txq *txq = part->txqs[queue];
     bool up;
 
+    atomic_read_relaxed(&netdev->admin_up, &up);
+    if (OVS_UNLIKELY(netdev->table) && up) {
+        ipoib_port_send(netdev->table, queue, batch, concurrent_txq);
+        return 0;
+    }
     if (OVS_UNLIKELY(concurrent_txq)) {
         ovs_spin_lock(&txq->lock);
     }
-    atomic_read_relaxed(&netdev->admin_up, &up);
     if (OVS_LIKELY(up)) {
         ipoib_tx_batch(txq, batch);
     } else {

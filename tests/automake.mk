@@ -32,6 +32,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-peer.c \
 	tests/test-ipoib-sa.c \
 	tests/test-ipoib-snoop.c \
+	tests/test-ipoib-vlan.c \
 	tests/test-ipoib-subnet.c \
 	tests/test-ipoib-tables-load.c \
 	tests/test-ipoib-tables-race.c \
@@ -84,6 +85,7 @@ SYSTEM_TESTSUITE_AT = \
 	tests/system-ipoib-events.at \
 	tests/system-ipoib-events-opensm.at \
 	tests/system-ipoib-traffic.at \
+	tests/system-ipoib-vlan.at \
 	tests/system-ipoib-gateway.at \
 	tests/system-ipoib-host.at \
 	tests/system-ipoib-macros.at \
