@@ -109,5 +109,7 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-vlan.h \
 	lib/ipoib-wire.c \
 	lib/ipoib-wire.h \
+	lib/netdev-ipoib-options.c \
+	lib/netdev-ipoib-options.h \
 	lib/netdev-ipoib.c \
 	lib/netdev-ipoib.h
