@@ -90,6 +90,7 @@ SYSTEM_TESTSUITE_AT = \
 	tests/system-ipoib-host.at \
 	tests/system-ipoib-macros.at \
 	tests/system-ipoib-mtu.at \
+	tests/system-ipoib-mcast.at \
 	tests/system-ipoib-moving.at \
 	tests/system-ipoib-openflow.at \
 	tests/system-ipoib-setup.at \
@@ -108,6 +109,7 @@ EXTRA_DIST += \
 	tests/dhcp-script \
 	tests/in-sandbox \
 	tests/liar.py \
+	tests/mcast.py \
 	tests/ping-gap.py \
 	tests/lsan.supp \
 	tests/run-document \
