@@ -56,6 +56,8 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-pool-private.h \
 	lib/ipoib-pool.c \
 	lib/ipoib-pool.h \
+	lib/ipoib-port.c \
+	lib/ipoib-port.h \
 	lib/ipoib-ring-private.h \
 	lib/ipoib-ring.c \
 	lib/ipoib-ring.h \
@@ -103,7 +105,11 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-verbs-hw.c \
 	lib/ipoib-verbs.c \
 	lib/ipoib-verbs.h \
+	lib/ipoib-vlan.c \
+	lib/ipoib-vlan.h \
 	lib/ipoib-wire.c \
 	lib/ipoib-wire.h \
+	lib/netdev-ipoib-options.c \
+	lib/netdev-ipoib-options.h \
 	lib/netdev-ipoib.c \
 	lib/netdev-ipoib.h

@@ -17,6 +17,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include "dirs.h"
 #include "fatal-signal.h"
 #include "if-notifier.h"
@@ -225,12 +226,16 @@ static const struct ipoib_hca_client_ops dev_client_ops = {
     .qp_event = dev_qp_event,
 };
 
-/* The file is named after the port; '/' cannot be part of an interface's
- * name in a path. */
+/* The file is named after the port, and for a VLAN after the partition as
+ * well, since that is what hosts and neighbours belong to; '/' cannot be part
+ * of an interface's name in a path. */
 static char *
-dev_file_name(const char *name)
+dev_file_name(const char *name, const struct ipoib_dev_options *options)
 {
-    char *file = xasprintf("%s/ipoib-%s.json", ovs_dbdir(), name);
+    char *file = (options->vid
+                  ? xasprintf("%s/ipoib-%s-0x%04"PRIx16".json", ovs_dbdir(),
+                              name, options->pkey)
+                  : xasprintf("%s/ipoib-%s.json", ovs_dbdir(), name));
 
     for (char *s = file + strlen(ovs_dbdir()) + 1; *s; s++) {
         if (*s == '/') {
@@ -266,11 +271,28 @@ dev_owner(const struct ipoib_dev_options *options)
     struct ipoib_dev *dev;
 
     LIST_FOR_EACH (dev, node, &all_devs) {
-        if (ipoib_dev_matches(dev, options)) {
+        if (ipoib_dev_matches(dev, options)
+            && !((dev->pkey ^ options->pkey) & IB_PKEY_MASK)) {
             return dev->name;
         }
     }
     return NULL;
+}
+
+/* Why 'options' cannot be opened: 'owner' has the partition. */
+static char *
+dev_owner_error(const struct ipoib_dev_options *options, const char *owner)
+{
+    char *option = (options->vid
+                    ? xasprintf("pkey-map=%"PRIu16":", options->vid)
+                    : xstrdup("pkey="));
+    char *error = xasprintf("options:%s0x%04"PRIx16": interface '%s' has this "
+                            "P_Key (0x%04"PRIx16") of port %"PRIu8" of '%s' "
+                            "already", option, options->pkey_given, owner,
+                            options->pkey, options->port, options->device);
+
+    free(option);
+    return error;
 }
 
 static int
@@ -291,16 +313,26 @@ dev_open_port(struct ipoib_dev *dev, char **errp)
     return error;
 }
 
+/* The name for the log: "ib0", or "ib0 (VLAN 100)". */
+static char *
+dev_log_name(const struct ipoib_dev *dev)
+{
+    return (dev->vid ? xasprintf("%s (VLAN %"PRIu16")", dev->name, dev->vid)
+            : xstrdup(dev->name));
+}
+
 static int
 dev_open_partition(struct ipoib_dev *dev, enum ipoib_peer_mode peers,
                    const struct ipoib_partition_ops *ops, void *aux,
                    char **errp)
     OVS_REQUIRES(dev->hca->mutex)
 {
-    int error = ipoib_partition_create(dev->port, dev->pkey, dev->name, ops,
-                                       aux, &dev->part);
+    char *name = dev_log_name(dev);
+    int error = ipoib_partition_create(dev->port, dev->pkey, name, ops, aux,
+                                       &dev->part);
     size_t n;
 
+    free(name);
     if (error) {
         *errp = xasprintf("options:device=%s: cannot allocate queues (%s)",
                           dev->device, ovs_strerror(error));
@@ -342,7 +374,8 @@ ipoib_dev_open(const char *name, const struct ipoib_dev_options *options,
     dev->device = xstrdup(options->device);
     dev->port_num = options->port;
     dev->pkey = options->pkey;
-    dev->file = dev_file_name(name);
+    dev->vid = options->vid;
+    dev->file = dev_file_name(name, options);
     atomic_init(&dev->writing, false);
 
     ovs_mutex_lock(&devs_mutex);
@@ -352,10 +385,7 @@ ipoib_dev_open(const char *name, const struct ipoib_dev_options *options,
     }
     owner = dev_owner(options);
     if (owner) {
-        *errp = xasprintf("options:pkey=0x%04"PRIx16": interface '%s' has "
-                          "this P_Key of port %"PRIu8" of '%s' already",
-                          options->pkey, owner, options->port,
-                          options->device);
+        *errp = dev_owner_error(options, owner);
         error = EADDRINUSE;
     }
     if (!error) {
@@ -437,8 +467,16 @@ ipoib_dev_matches(const struct ipoib_dev *dev,
                   const struct ipoib_dev_options *options)
 {
     return !strcmp(dev->device, options->device)
-           && dev->port_num == options->port
-           && !((dev->pkey ^ options->pkey) & IB_PKEY_MASK);
+           && dev->port_num == options->port;
+}
+
+void
+ipoib_dev_set_vlan(struct ipoib_dev *dev, uint16_t vid, bool is_first)
+{
+    dev->vid = vid;
+    dev->is_first = is_first;
+    free(dev->part->name);
+    dev->part->name = dev_log_name(dev);
 }
 
 int
@@ -478,20 +516,24 @@ ipoib_dev_mtu(const struct ipoib_dev *dev)
     return ipoib_partition_mtu(dev->part);
 }
 
-int
+void
 ipoib_dev_set_mtu(struct ipoib_dev *dev, int mtu)
 {
-    int error = 0;
+    ovs_mutex_lock(&dev->hca->mutex);
+    ipoib_partition_limit_mtu(dev->part, mtu);
+    ovs_mutex_unlock(&dev->hca->mutex);
+}
+
+int
+ipoib_dev_max_mtu(const struct ipoib_dev *dev)
+{
+    int mtu;
 
     ovs_mutex_lock(&dev->hca->mutex);
-    if (ipoib_mcast_broadcast(dev->part->shared.mcast)
-        && mtu > dev->part->group_mtu) {
-        error = EINVAL;
-    } else {
-        ipoib_partition_limit_mtu(dev->part, mtu);
-    }
+    mtu = (ipoib_mcast_broadcast(dev->part->shared.mcast)
+           ? dev->part->group_mtu : INT_MAX);
     ovs_mutex_unlock(&dev->hca->mutex);
-    return error;
+    return mtu;
 }
 
 /* Mb/s of a lane by the bits of the active speed. */
@@ -558,11 +600,10 @@ dev_get_address_status(struct ipoib_dev *dev, struct smap *smap)
     ds_destroy(&s);
 }
 
-/* Why the port is down; if that is the broadcast group, also why it is not
- * joined. */
-static void
-dev_add_reason(const struct ipoib_dev *dev, const char *reason,
-               struct smap *smap)
+/* Why the port is down, 'reason'; if that is the broadcast group, also why it
+ * is not joined. */
+static char *
+dev_reason(const struct ipoib_dev *dev, const char *reason)
 {
     const struct ipoib_partition *part = dev->part;
     const struct ipoib_mcast_group *group
@@ -571,10 +612,28 @@ dev_add_reason(const struct ipoib_dev *dev, const char *reason,
 
     if (failure && part->port->attr.state == IBV_PORT_ACTIVE
         && part->pkey_index >= 0) {
-        smap_add_format(smap, "reason", "%s: %s", reason, failure);
-    } else {
-        smap_add(smap, "reason", reason);
+        return xasprintf("%s: %s", reason, failure);
     }
+    return xstrdup(reason);
+}
+
+char *
+ipoib_dev_state(const struct ipoib_dev *dev)
+{
+    const char *reason;
+    char *state;
+
+    ovs_mutex_lock(&dev->hca->mutex);
+    if (ipoib_partition_is_up(dev->part, &reason)) {
+        state = xstrdup("up");
+    } else {
+        char *s = dev_reason(dev, reason);
+
+        state = xasprintf("down: %s", s);
+        free(s);
+    }
+    ovs_mutex_unlock(&dev->hca->mutex);
+    return state;
 }
 
 void
@@ -603,7 +662,7 @@ ipoib_dev_get_status(struct ipoib_dev *dev, struct smap *smap)
                  ? "full" : "limited");
     }
     if (!ipoib_partition_is_up(part, &reason)) {
-        dev_add_reason(dev, reason, smap);
+        smap_add_nocopy(smap, xstrdup("reason"), dev_reason(dev, reason));
     }
     smap_add_format(smap, "groups_refused", "%"PRIuSIZE,
                     ipoib_partition_n_refused(part));

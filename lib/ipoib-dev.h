@@ -15,8 +15,9 @@
 #ifndef IPOIB_DEV_H
 #define IPOIB_DEV_H 1
 
-/* A port: a partition of an HCA port as one netdev has it open, what it
- * remembers over a restart, and the list of all of them.
+/* A partition of an HCA port as one netdev has it open, what it remembers over
+ * a restart, and the list of all of them.  A netdev has one or, for VLANs,
+ * several: see ipoib-port.h.
  *
  * Thread-safety: the functions take what locks they need; main thread unless
  * said otherwise. */
@@ -33,7 +34,9 @@ struct smap;
 struct ipoib_dev_options {
     char *device;               /* options:device. */
     uint8_t port;               /* options:port. */
-    uint16_t pkey;              /* options:pkey, with bit 15 set. */
+    uint16_t pkey;              /* With bit 15 set. */
+    uint16_t pkey_given;        /* As the user wrote it. */
+    uint16_t vid;               /* VLAN, 0: untagged. */
     struct ipoib_partition_config config;
 };
 
@@ -43,6 +46,8 @@ struct ipoib_dev {
     char *device;
     uint8_t port_num;
     uint16_t pkey;
+    uint16_t vid;               /* VLAN, 0: untagged. */
+    bool is_first;              /* Of its netdev's. */
     struct ipoib_hca *hca;
     struct ipoib_hca_port *port;
     struct ipoib_partition *part;
@@ -73,9 +78,13 @@ void ipoib_dev_close(struct ipoib_dev *);
 /* True if the device has failed.  It can be opened again when it returns. */
 bool ipoib_dev_has_failed(const struct ipoib_dev *);
 
-/* True if 'dev' is what 'options' name. */
+/* True if 'dev' is on the device and port that 'options' name. */
 bool ipoib_dev_matches(const struct ipoib_dev *,
                        const struct ipoib_dev_options *options);
+
+/* The frames of 'dev' are those of VLAN 'vid' from now on (0: untagged), and
+ * it is the first of its netdev or not.  With the HCA's mutex. */
+void ipoib_dev_set_vlan(struct ipoib_dev *, uint16_t vid, bool is_first);
 
 /* No PMD.  0 or a positive errno value. */
 int ipoib_dev_configure(struct ipoib_dev *,
@@ -85,9 +94,12 @@ int ipoib_dev_configure(struct ipoib_dev *,
 bool ipoib_dev_is_up(const struct ipoib_dev *);
 struct eth_addr ipoib_dev_mac(const struct ipoib_dev *);
 int ipoib_dev_mtu(const struct ipoib_dev *);
-/* Limits the MTU to 'mtu' (0: to that of the group).  EINVAL if the broadcast
- * group does not take it. */
-int ipoib_dev_set_mtu(struct ipoib_dev *, int mtu);
+/* Limits the MTU to 'mtu' (0: to that of the group). */
+void ipoib_dev_set_mtu(struct ipoib_dev *, int mtu);
+/* What the broadcast group takes, INT_MAX if that is not known yet. */
+int ipoib_dev_max_mtu(const struct ipoib_dev *);
+/* "up", or "down: REASON", which the caller frees. */
+char *ipoib_dev_state(const struct ipoib_dev *);
 /* What the Interface's 'status' column shows. */
 void ipoib_dev_get_status(struct ipoib_dev *, struct smap *);
 /* Link speed in Mb/s, 0 if the port is not active. */

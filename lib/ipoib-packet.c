@@ -810,3 +810,12 @@ ipoib_compose_ns_ib(const struct in6_addr *src, const struct in6_addr *target,
               ND_OPT_SOURCE_LINKADDR, lladdr);
     return packet;
 }
+
+void
+ipoib_packet_pop_tag(struct dp_packet *packet)
+{
+    uint8_t *eth = dp_packet_data(packet);
+
+    memmove(eth + VLAN_HEADER_LEN, eth, 2 * ETH_ADDR_LEN);
+    dp_packet_resize_l2(packet, -VLAN_HEADER_LEN);
+}

@@ -210,4 +210,8 @@ struct dp_packet *ipoib_compose_ns_ib(const struct in6_addr *src,
 /* Solicited-node group of 'addr'. */
 struct in6_addr ipoib_solicited_node(const struct in6_addr *addr);
 
+/* Takes the tag, which is there, off an Ethernet frame.  (OVS's eth_pop_vlan()
+ * does nothing with a packet that was not parsed.) */
+void ipoib_packet_pop_tag(struct dp_packet *);
+
 #endif /* ipoib-packet.h */

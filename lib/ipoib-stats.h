@@ -117,7 +117,10 @@
             "neither IPv4, IPv6, ARP nor RARP")                              \
     COUNTER(drop_loop, "tx_drop_loop",                                       \
             "the source is a neighbour's stand-in MAC: a loop")              \
-    COUNTER(drop_vlan, "tx_drop_vlan", "tagged frames")                      \
+    COUNTER(drop_vlan, "tx_drop_vlan",                                       \
+            "tagged frames whose VLAN has no partition")                     \
+    COUNTER(drop_untagged, "tx_drop_untagged",                               \
+            "untagged frames where only VLANs have partitions")              \
     COUNTER(drop_offload, "tx_drop_offload",                                 \
             "marked for segmentation or a checksum")                         \
     COUNTER(drop_ring_full, "tx_drop_ring_full",                             \

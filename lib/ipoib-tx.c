@@ -718,6 +718,28 @@ tx_is_beacon(const struct dp_packet *packet)
             && eth_addr_equals(eth->eth_dst, beacon_mac));
 }
 
+static void tx_slice(struct tx *, struct dp_packet *packets[], size_t n);
+
+/* A frame with a tag.  One that has only a priority in it is an untagged frame
+ * as all others. */
+static void
+tx_tagged(struct tx *tx, struct dp_packet **packetp)
+{
+    const struct vlan_eth_header *veh = dp_packet_data(*packetp);
+
+    if (dp_packet_size(*packetp) < VLAN_ETH_HEADER_LEN
+        || veh->veth_type != htons(ETH_TYPE_VLAN_8021Q)
+        || vlan_tci_to_vid(veh->veth_tci)
+        || eth_type_vlan(veh->veth_next_type)) {
+        tx_drop(&tx->txq->stats.drop_vlan);
+        return;
+    }
+    ipoib_packet_pop_tag(*packetp);
+    tx_slice(tx, packetp, 1);
+    *packetp = NULL;
+    tx->room = tx->running ? tx_room(tx->slots) : 0;
+}
+
 static void
 tx_other(struct tx *tx, struct dp_packet **packetp)
 {
@@ -729,7 +751,7 @@ tx_other(struct tx *tx, struct dp_packet **packetp)
     } else if (ipoib_pkt_needs_offload(*packetp)) {
         tx_drop(&stats->drop_offload);
     } else if (eth_type_vlan(eth->eth_type)) {
-        tx_drop(&stats->drop_vlan);
+        tx_tagged(tx, packetp);
     } else if (eth->eth_type == htons(ETH_TYPE_ARP)
                || eth->eth_type == htons(ETH_TYPE_RARP)) {
         tx_arp(tx, packetp);

@@ -92,6 +92,15 @@ add_ip(struct json *array, const struct in6_addr *ip)
     ds_destroy(&s);
 }
 
+/* Which port, and which of its partitions. */
+static void
+put_dev(struct json *json, const struct ipoib_dev *dev)
+{
+    json_object_put_string(json, "port", dev->name);
+    put_int(json, "vlan", dev->vid);
+    json_object_put_format(json, "pkey", "0x%04"PRIx16, dev->pkey);
+}
+
 /* What came of the last request to the subnet administrator: an errno value
  * if there was no answer or a useless one, else a status. */
 static void
@@ -150,6 +159,22 @@ cell(const struct json *row, const struct column *column)
     return shash_find_data(json_object(row), column->key);
 }
 
+/* True if the table is to have 'column'.  That of VLANs is left out where
+ * there are none. */
+static bool
+column_is_shown(const struct json *rows, const struct column *column)
+{
+    if (strcmp(column->key, "vlan")) {
+        return true;
+    }
+    for (size_t i = 0; i < ipoib_json_array_size(rows); i++) {
+        if (json_integer(cell(ipoib_json_array_at(rows, i), column))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static size_t
 column_width(const struct json *rows, const struct column *column)
 {
@@ -177,14 +202,22 @@ put_padded(struct ds *out, const char *text, size_t width, bool last)
 
 /* Appends 'rows' as a table, the columns aligned. */
 static void
-format_table(const struct json *rows, const struct column *columns,
+format_table(const struct json *rows, const struct column *all,
              struct ds *out)
 {
     struct ds s = DS_EMPTY_INITIALIZER;
+    struct column columns[16];
     size_t width[16];
+    size_t n = 0;
 
+    for (; all->title; all++) {
+        if (column_is_shown(rows, all)) {
+            ovs_assert(n + 1 < ARRAY_SIZE(columns));
+            columns[n++] = *all;
+        }
+    }
+    columns[n].title = NULL;
     for (size_t i = 0; columns[i].title; i++) {
-        ovs_assert(i < ARRAY_SIZE(width));
         width[i] = column_width(rows, &columns[i]);
         put_padded(out, columns[i].title, width[i], !columns[i + 1].title);
     }
@@ -252,7 +285,7 @@ port_add(struct ipoib_dev *dev, struct json *rows)
     const char *reason;
 
     ipoib_hostqps_get_stats(part->hostqps, &qps);
-    json_object_put_string(json, "port", dev->name);
+    put_dev(json, dev);
     json_object_put_string(json, "device", dev->device);
     put_int(json, "device-port", dev->port_num);
     json_object_put_string(json, "state",
@@ -266,10 +299,13 @@ port_add(struct ipoib_dev *dev, struct json *rows)
     put_int(json, "sm-lid", port->attr.sm_lid);
     put_gid(json, "gid", &port->gid);
     json_object_put_format(json, "guid", "0x%016"PRIx64, port->guid);
-    json_object_put_format(json, "pkey", "0x%04x", part->pkey);
     json_object_put_format(json, "partition", "0x%04x",
                            part->pkey & IB_PKEY_MASK);
     put_int(json, "pkey-index", part->pkey_index);
+    json_object_put_string(json, "membership",
+                           part->pkey_index < 0 ? "-"
+                           : port->pkeys[part->pkey_index] & IB_PKEY_FULL
+                           ? "full" : "limited");
     json_object_put_format(json, "qkey", "0x%08x", part->ud.qkey);
     put_mac(json, "mac", part->shared.mac);
     if (part->n_rxq) {
@@ -337,7 +373,7 @@ neigh_add_row(struct ipoib_neigh *neigh, void *aux_)
             xasprintf(ETH_ADDR_FMT, ETH_ADDR_ARGS(alias->mac))));
     }
     path = ipoib_partition_neigh_path(neigh);
-    json_object_put_string(json, "port", aux->dev->name);
+    put_dev(json, aux->dev);
     put_addr(json, "address", &neigh->addr);
     put_mac(json, "mac", neigh->mac);
     json_object_put(json, "aliases", aliases);
@@ -367,9 +403,10 @@ neigh_add(struct ipoib_dev *dev, struct json *rows)
 }
 
 static const struct column neigh_columns[] = {
-    { "port", "port" }, { "address", "address" }, { "stand-in MAC", "mac" },
-    { "LID", "lid" }, { "path", "path" }, { "confirmed", "confirmed" },
-    { "used", "used" }, { "IP", "ips" }, { NULL, NULL },
+    { "port", "port" }, { "VLAN", "vlan" }, { "address", "address" },
+    { "stand-in MAC", "mac" }, { "LID", "lid" }, { "path", "path" },
+    { "confirmed", "confirmed" }, { "used", "used" }, { "IP", "ips" },
+    { NULL, NULL },
 };
 static const struct show show_neigh = { neigh_add, neigh_columns };
 
@@ -387,9 +424,8 @@ host_add_row(struct ipoib_host *host, void *aux_)
     LIST_FOR_EACH (hip, node, &host->ips) {
         add_ip(ips, &hip->ip);
     }
-    json_object_put_string(json, "port", aux->dev->name);
+    put_dev(json, aux->dev);
     put_mac(json, "mac", host->mac);
-    put_int(json, "vlan", host->vlan);
     json_object_put_format(json, "qpn", "0x%06x", host->qpn);
     json_object_put(json, "shared-qp", json_boolean_create(host->shares_qp));
     put_int(json, "rx-queue", host->rxq);
@@ -412,7 +448,7 @@ host_add(struct ipoib_dev *dev, struct json *rows)
 }
 
 static const struct column host_columns[] = {
-    { "port", "port" }, { "MAC", "mac" }, { "QPN", "qpn" },
+    { "port", "port" }, { "VLAN", "vlan" }, { "MAC", "mac" }, { "QPN", "qpn" },
     { "shared", "shared-qp" }, { "queue", "rx-queue" }, { "QPs", "qps" },
     { "router", "router" }, { "heard", "heard" }, { "IP", "ips" },
     { NULL, NULL },
@@ -428,7 +464,7 @@ path_add_row(const struct ipoib_path *path, void *aux_)
     const struct row_aux *aux = aux_;
     struct json *json = json_object_create();
 
-    json_object_put_string(json, "port", aux->dev->name);
+    put_dev(json, aux->dev);
     put_gid(json, "gid", &path->dgid);
     json_object_put_string(json, "state",
                            ipoib_path_state_to_string(path->state));
@@ -451,7 +487,8 @@ path_add(struct ipoib_dev *dev, struct json *rows)
 }
 
 static const struct column path_columns[] = {
-    { "port", "port" }, { "GID", "gid" }, { "state", "state" },
+    { "port", "port" }, { "VLAN", "vlan" }, { "GID", "gid" },
+    { "state", "state" },
     { "LID", "lid" }, { "SL", "sl" }, { "MTU", "mtu" }, { "Mb/s", "rate" },
     { "neighbours", "neighbours" }, { "stale", "stale" },
     { "SA status", "sa-status" }, { NULL, NULL },
@@ -467,7 +504,7 @@ mcast_add_row(const struct ipoib_mcast_group *group, void *aux_)
     const struct row_aux *aux = aux_;
     struct json *json = json_object_create();
 
-    json_object_put_string(json, "port", aux->dev->name);
+    put_dev(json, aux->dev);
     put_gid(json, "mgid", &group->mgid);
     json_object_put_string(json, "state",
                            ipoib_mcast_state_to_string(group->state));
@@ -498,7 +535,8 @@ mcast_add(struct ipoib_dev *dev, struct json *rows)
 }
 
 static const struct column mcast_columns[] = {
-    { "port", "port" }, { "MGID", "mgid" }, { "state", "state" },
+    { "port", "port" }, { "VLAN", "vlan" }, { "MGID", "mgid" },
+    { "state", "state" },
     { "want", "want" }, { "join", "join-state" }, { "MLID", "mlid" },
     { "MTU", "mtu" }, { "attached", "attached" }, { "SA status", "sa-status" },
     { NULL, NULL },
@@ -555,7 +593,7 @@ rxq_add(const struct ipoib_dev *dev, const struct ipoib_rxq *rxq,
 {
     struct json *json = json_object_create();
 
-    json_object_put_string(json, "port", dev->name);
+    put_dev(json, dev);
     json_object_put_format(json, "queue", "rx %u", rxq->id);
     json_object_put_format(json, "qpn", "0x%06x", rxq->base_qp->qp_num);
     put_int(json, "descriptors", rxq->n_desc);
@@ -574,7 +612,7 @@ txq_add(const struct ipoib_dev *dev, const struct ipoib_txq *txq,
 {
     struct json *json = json_object_create();
 
-    json_object_put_string(json, "port", dev->name);
+    put_dev(json, dev);
     json_object_put_format(json, "queue", "tx %u", txq->id);
     json_object_put_format(json, "qpn", "0x%06x", txq->qp->qp_num);
     put_int(json, "descriptors", txq->n_desc);
@@ -594,7 +632,7 @@ control_add(const struct ipoib_dev *dev, struct json *rows)
     const struct ipoib_partition *part = dev->part;
     struct json *json = json_object_create();
 
-    json_object_put_string(json, "port", dev->name);
+    put_dev(json, dev);
     json_object_put_string(json, "queue", "control");
 #define COUNTER(MEMBER, NAME, HELP)                                     \
     if (ipoib_counter_read(&part->rx_stats.MEMBER)) {                   \
@@ -712,7 +750,7 @@ sa_add(struct ipoib_dev *dev, struct json *rows)
     struct ipoib_sa_stats stats;
 
     ipoib_sa_get_stats(port->sa, &stats);
-    json_object_put_string(json, "port", dev->name);
+    put_dev(json, dev);
     json_object_put_string(json, "transport",
                            port->transport ? port->transport->class->name
                            : ovs_strerror(port->transport_error));
@@ -755,7 +793,7 @@ event_add_row(const struct ipoib_event *event, void *aux_)
     const struct row_aux *aux = aux_;
     struct json *json = json_object_create();
 
-    json_object_put_string(json, "port", aux->dev->name);
+    put_dev(json, aux->dev);
     json_object_put(json, "time", json_string_create_nocopy(
         xastrftime_msec("%Y-%m-%dT%H:%M:%S.###Z", event->when, true)));
     json_object_put_string(json, "type",
@@ -768,15 +806,18 @@ event_add_row(const struct ipoib_event *event, void *aux_)
 static void
 events_add(struct ipoib_dev *dev, struct json *rows)
 {
+    static const struct ipoib_events none;
     struct row_aux aux = { dev, rows };
 
-    ipoib_events_merge(&dev->port->events, &dev->part->events, event_add_row,
-                       &aux);
+    /* Those of the HCA port once for each netdev. */
+    ipoib_events_merge(dev->is_first ? &dev->port->events : &none,
+                       &dev->part->events, event_add_row, &aux);
 }
 
 static const struct column event_columns[] = {
-    { "port", "port" }, { "time", "time" }, { "type", "type" },
-    { "more", "more" }, { "event", "event" }, { NULL, NULL },
+    { "port", "port" }, { "VLAN", "vlan" }, { "time", "time" },
+    { "type", "type" }, { "more", "more" }, { "event", "event" },
+    { NULL, NULL },
 };
 static const struct show show_events = { events_add, event_columns };
 
@@ -890,6 +931,8 @@ ipoib_unixctl_neigh_flush(struct unixctl_conn *conn, int argc,
 struct failing {
     int msec;
     int error;
+    const struct ipoib_hca *hca; /* Has failed; a port may have it several
+                                  * times. */
 };
 
 static void
@@ -897,6 +940,10 @@ fail_dev(struct ipoib_dev *dev, void *failing_)
 {
     struct failing *failing = failing_;
 
+    if (failing->hca == dev->hca) {
+        return;
+    }
+    failing->hca = dev->hca;
     failing->error = (dev->hca->verbs == &ipoib_verbs_soft
                       ? ipoib_soft_fail(dev->hca->ctx, failing->msec)
                       : EOPNOTSUPP);

@@ -25,9 +25,11 @@
 #include "ipoib-compat.h"
 #include "ipoib-dev.h"
 #include "ipoib-pool.h"
+#include "ipoib-port.h"
 #include "ipoib-rx.h"
 #include "ipoib-tx.h"
 #include "ipoib-unixctl.h"
+#include "netdev-ipoib-options.h"
 #include "netdev-provider.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/shash.h"
@@ -41,17 +43,6 @@
 
 VLOG_DEFINE_THIS_MODULE(netdev_ipoib);
 
-#define MAX_RXQ 64
-#define DEFAULT_N_DESC 1024
-#define MIN_DESC 128
-#define MAX_DESC 16384
-#define DEFAULT_HOST_QPS 4096
-#define MAX_HOST_QPS 1000000
-#define DEFAULT_NEIGHBOURS 65536
-#define DEFAULT_GROUPS 8192
-#define MIN_GROUPS 64
-#define DEFAULT_HOST_GROUPS 256
-#define MAX_NEIGHBOURS (1 << 21)
 #define MIN_MTU 68
 #define REOPEN_INTERVAL 1000    /* To look for a device that failed, ms. */
 #define MAX_MTU 4092            /* IB MTU of 4096, less the IPoIB header. */
@@ -59,11 +50,15 @@ VLOG_DEFINE_THIS_MODULE(netdev_ipoib);
 struct netdev_ipoib {
     struct netdev up;
     struct ovs_mutex mutex;
-    struct ipoib_dev *dev;      /* NULL until the first good set_config(). */
+    struct ipoib_port *port;
+    struct ipoib_dev *dev;      /* The first of 'port', NULL until the first
+                                 * good set_config(). */
+    const struct ipoib_port_table *table; /* Of 'port'; NULL: 'dev' alone. */
 
     /* Guarded by 'mutex'.  What the user asked for; queues are made as it says
      * by reconfigure(). */
     struct ipoib_dev_options options;
+    struct ipoib_vlan_map vlans; /* Untagged, and options:pkey-map. */
     struct smap user_options;   /* For get_config(). */
     int requested_mtu;          /* 0: none. */
     struct ipoib_hca *returned; /* The device, which failed, is back. */
@@ -81,6 +76,8 @@ struct netdev_ipoib {
 struct netdev_rxq_ipoib {
     struct netdev_rxq up;
     struct ipoib_rxq *rxq;
+    const struct ipoib_port_table *table; /* NULL: 'rxq' alone. */
+    size_t next;                /* Member of 'table'. */
 };
 
 static const struct netdev_class netdev_ipoib_class;
@@ -104,57 +101,12 @@ netdev_rxq_ipoib_cast(const struct netdev_rxq *rxq)
 
 /* Life. */
 
-static struct netdev *
-netdev_ipoib_alloc(void)
-{
-    struct netdev_ipoib *netdev = xzalloc(sizeof *netdev);
-
-    return &netdev->up;
-}
-
-static int
-netdev_ipoib_construct(struct netdev *netdev_)
-{
-    struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
-
-    ovs_mutex_init(&netdev->mutex);
-    smap_init(&netdev->user_options);
-    netdev->options.config.n_rxq = 1;
-    netdev->requested_n_txq = 1;
-    netdev_->n_rxq = 0;
-    netdev_->n_txq = 0;
-    atomic_init(&netdev->admin_up, true);
-    atomic_init(&netdev->carrier, false);
-    atomic_init(&netdev->changed, false);
-    netdev->tell_again = LLONG_MAX;
-    atomic_init(&netdev->carrier_resets, 0);
-    return 0;
-}
-
-static void
-netdev_ipoib_destruct(struct netdev *netdev_)
-{
-    struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
-
-    ipoib_dev_close(netdev->dev);
-    ipoib_hca_unref(netdev->returned);
-    free(netdev->options.device);
-    smap_destroy(&netdev->user_options);
-    ovs_mutex_destroy(&netdev->mutex);
-}
-
-static void
-netdev_ipoib_dealloc(struct netdev *netdev_)
-{
-    free(netdev_ipoib_cast(netdev_));
-}
-
 /* The control thread says that carrier, MTU or status have changed. */
 static void
 netdev_ipoib_changed(void *netdev_)
 {
     struct netdev_ipoib *netdev = netdev_;
-    bool up = netdev->dev && ipoib_dev_is_up(netdev->dev);
+    bool up = ipoib_port_is_up(netdev->port);
     bool was_up;
 
     atomic_read_relaxed(&netdev->carrier, &was_up);
@@ -173,286 +125,55 @@ static const struct ipoib_partition_ops dev_ops = {
     .changed = netdev_ipoib_changed,
 };
 
+static struct netdev *
+netdev_ipoib_alloc(void)
+{
+    struct netdev_ipoib *netdev = xzalloc(sizeof *netdev);
+
+    return &netdev->up;
+}
+
+static int
+netdev_ipoib_construct(struct netdev *netdev_)
+{
+    struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
+
+    ovs_mutex_init(&netdev->mutex);
+    netdev->port = ipoib_port_create(netdev_get_name(netdev_), &dev_ops,
+                                     netdev);
+    smap_init(&netdev->user_options);
+    netdev->options.config.n_rxq = 1;
+    netdev->requested_n_txq = 1;
+    netdev_->n_rxq = 0;
+    netdev_->n_txq = 0;
+    atomic_init(&netdev->admin_up, true);
+    atomic_init(&netdev->carrier, false);
+    atomic_init(&netdev->changed, false);
+    netdev->tell_again = LLONG_MAX;
+    atomic_init(&netdev->carrier_resets, 0);
+    return 0;
+}
+
+static void
+netdev_ipoib_destruct(struct netdev *netdev_)
+{
+    struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
+
+    ipoib_port_destroy(netdev->port);
+    ipoib_hca_unref(netdev->returned);
+    free(netdev->options.device);
+    smap_destroy(&netdev->user_options);
+    ovs_mutex_destroy(&netdev->mutex);
+}
+
+static void
+netdev_ipoib_dealloc(struct netdev *netdev_)
+{
+    free(netdev_ipoib_cast(netdev_));
+}
+
 
 /* Options. */
-
-/* Parses 's', the value of 'option', as a number between 'min' and 'max'. */
-static bool
-parse_number(const char *name, const char *option, const char *s,
-             unsigned long long int min, unsigned long long int max,
-             unsigned long long int *value, char **errp)
-{
-    char *tail;
-
-    errno = 0;
-    *value = strtoull(s, &tail, 0);
-    if (errno || tail == s || *tail || s[0] == '-' || *value < min
-        || *value > max) {
-        VLOG_WARN_BUF(errp, "%s: options:%s=%s is not between %llu and %llu",
-                      name, option, s, min, max);
-        return false;
-    }
-    return true;
-}
-
-/* The number 'option' of 'args', or 'def' if it is not there. */
-static bool
-get_number(const char *name, const struct smap *args, const char *option,
-           unsigned long long int def, unsigned long long int min,
-           unsigned long long int max, unsigned long long int *value,
-           char **errp)
-{
-    const char *s = smap_get(args, option);
-
-    if (!s) {
-        *value = def;
-        return true;
-    }
-    return parse_number(name, option, s, min, max, value, errp);
-}
-
-static bool
-parse_pkey(const char *name, const struct smap *args, uint16_t *pkey,
-           char **errp)
-{
-    const char *s = smap_get_def(args, "pkey", "0xffff");
-    unsigned long long int value;
-
-    if (!parse_number(name, "pkey", s, 1, UINT16_MAX, &value, errp)) {
-        return false;
-    }
-    if (!(value & IB_PKEY_MASK)) {
-        VLOG_WARN_BUF(errp, "%s: options:pkey=%s is not a partition (0x0000 "
-                      "and 0x8000 are reserved)", name, s);
-        return false;
-    }
-    *pkey = value | IB_PKEY_FULL;
-    return true;
-}
-
-static bool
-parse_proxy(const char *name, const struct smap *args, bool *reply,
-            char **errp)
-{
-    const char *s = smap_get_def(args, "proxy", "forward");
-
-    *reply = !strcmp(s, "reply");
-    if (!*reply && strcmp(s, "forward")) {
-        VLOG_WARN_BUF(errp, "%s: options:proxy=%s is neither 'forward' nor "
-                      "'reply'", name, s);
-        return false;
-    }
-    return true;
-}
-
-static bool
-parse_mtu_options(const char *name, const struct smap *args,
-                  struct ipoib_partition_config *config, char **errp)
-{
-    const char *s = smap_get_def(args, "clamp-mss", "false");
-    unsigned long long int mtu;
-
-    config->clamp_mss = !strcmp(s, "true");
-    if (!config->clamp_mss && strcmp(s, "false")) {
-        VLOG_WARN_BUF(errp, "%s: options:clamp-mss=%s is neither 'true' nor "
-                      "'false'", name, s);
-        return false;
-    }
-    if (!get_number(name, args, "eth-mtu", 0, IPOIB_MTU_IPV6_MIN, UINT16_MAX,
-                    &mtu, errp)) {
-        return false;
-    }
-    config->eth_mtu = mtu;
-    return true;
-}
-
-static bool
-parse_sa(const char *name, const struct smap *args, enum ipoib_sa_mode *mode,
-         char **errp)
-{
-    const char *s = smap_get_def(args, "sa", "auto");
-
-    for (*mode = IPOIB_SA_AUTO; *mode <= IPOIB_SA_UMAD; ++*mode) {
-        if (!strcmp(s, ipoib_sa_mode_to_string(*mode))) {
-            return true;
-        }
-    }
-    VLOG_WARN_BUF(errp, "%s: options:sa=%s is neither 'auto' nor 'qp' nor "
-                  "'umad'", name, s);
-    return false;
-}
-
-static bool
-parse_peers(const char *name, const struct smap *args,
-            enum ipoib_peer_mode *mode, char **errp)
-{
-    const char *s = smap_get_def(args, "peers", "guard");
-
-    if (!ipoib_peer_mode_from_string(s, mode)) {
-        VLOG_WARN_BUF(errp, "%s: options:peers=%s is neither 'guard' nor "
-                      "'standby' nor 'share' nor 'off'", name, s);
-        return false;
-    }
-    return true;
-}
-
-static const char *const leave_names[] = {
-    [IPOIB_LEAVE_AUTO] = "auto",
-    [IPOIB_LEAVE_ALWAYS] = "always",
-    [IPOIB_LEAVE_NEVER] = "never",
-};
-
-static bool
-parse_leave(const char *name, const struct smap *args, enum ipoib_leave *leave,
-            char **errp)
-{
-    const char *s = smap_get_def(args, "ib-leave", "auto");
-
-    for (size_t i = 0; i < ARRAY_SIZE(leave_names); i++) {
-        if (!strcmp(s, leave_names[i])) {
-            *leave = i;
-            return true;
-        }
-    }
-    VLOG_WARN_BUF(errp, "%s: options:ib-leave=%s is neither 'auto' nor "
-                  "'always' nor 'never'", name, s);
-    return false;
-}
-
-static const char *const router_names[] = {
-    [IPOIB_ROUTER_AUTO] = "auto",
-    [IPOIB_ROUTER_ALWAYS] = "always",
-    [IPOIB_ROUTER_NEVER] = "never",
-};
-
-static bool
-parse_mcast_router(const char *name, const struct smap *args,
-                   enum ipoib_mcast_router *router, char **errp)
-{
-    const char *s = smap_get_def(args, "mcast-router", "auto");
-
-    for (size_t i = 0; i < ARRAY_SIZE(router_names); i++) {
-        if (!strcmp(s, router_names[i])) {
-            *router = i;
-            return true;
-        }
-    }
-    VLOG_WARN_BUF(errp, "%s: options:mcast-router=%s is neither 'auto' nor "
-                  "'always' nor 'never'", name, s);
-    return false;
-}
-
-static bool
-parse_n_desc(const char *name, const struct smap *args, const char *option,
-             unsigned int *n_desc, char **errp)
-{
-    unsigned long long int value;
-
-    if (!get_number(name, args, option, DEFAULT_N_DESC, MIN_DESC, MAX_DESC,
-                    &value, errp)) {
-        return false;
-    }
-    if (!IS_POW2(value)) {
-        VLOG_WARN_BUF(errp, "%s: options:%s=%llu is not a power of 2", name,
-                      option, value);
-        return false;
-    }
-    *n_desc = value;
-    return true;
-}
-
-static bool
-parse_device(const char *name, const struct smap *args, char **device,
-             char **errp)
-{
-    const char *s = smap_get(args, "device");
-    char *error = NULL;
-
-    *device = NULL;
-    if (!s || !*s) {
-        VLOG_WARN_BUF(errp, "%s: options:device is missing: name an "
-                      "InfiniBand device, or soft:unix:PATH", name);
-        return false;
-    }
-    if (ipoib_soft_name_parse(s, &error) && error) {
-        VLOG_WARN_BUF(errp, "%s: options:device=%s: %s", name, s, error);
-        free(error);
-        return false;
-    }
-    *device = xstrdup(s);
-    return true;
-}
-
-/* Parses 'args' into 'options', whose 'device' belongs to the caller. */
-static bool
-parse_options(const char *name, const struct smap *args,
-              struct ipoib_dev_options *options, char **errp)
-{
-    struct ipoib_partition_config *config = &options->config;
-    unsigned long long int port, n_rxq, host_qps, host_queues, neighbours;
-    unsigned long long int groups, host_groups;
-
-    memset(options, 0, sizeof *options);
-    if (!get_number(name, args, "port", 1, 1, UINT8_MAX, &port, errp)
-        || !parse_pkey(name, args, &options->pkey, errp)
-        || !get_number(name, args, "n_rxq", 1, 1, MAX_RXQ, &n_rxq, errp)
-        || !parse_n_desc(name, args, "n_rxq_desc", &config->n_rxq_desc, errp)
-        || !parse_n_desc(name, args, "n_txq_desc", &config->n_txq_desc, errp)
-        || !get_number(name, args, "max-host-qps", DEFAULT_HOST_QPS, 0,
-                       MAX_HOST_QPS, &host_qps, errp)
-        || !get_number(name, args, "host-queues", 0, 0, MAX_RXQ, &host_queues,
-                       errp)
-        || !get_number(name, args, "max-neighbours", DEFAULT_NEIGHBOURS, 1,
-                       MAX_NEIGHBOURS, &neighbours, errp)
-        || !parse_proxy(name, args, &config->proxy_reply, errp)
-        || !parse_mtu_options(name, args, config, errp)
-        || !parse_sa(name, args, &config->sa, errp)
-        || !parse_leave(name, args, &config->leave, errp)
-        || !get_number(name, args, "max-groups", DEFAULT_GROUPS, MIN_GROUPS,
-                       IPOIB_MCAST_MAX, &groups, errp)
-        || !get_number(name, args, "max-host-groups", DEFAULT_HOST_GROUPS, 1,
-                       IPOIB_MCAST_MAX, &host_groups, errp)
-        || !parse_peers(name, args, &config->peers, errp)
-        || !parse_mcast_router(name, args, &config->mcast_router, errp)
-        || !parse_device(name, args, &options->device, errp)) {
-        return false;
-    }
-    options->port = port;
-    config->n_rxq = n_rxq;
-    config->max_host_qps = host_qps;
-    config->host_queues = host_queues;
-    config->max_neighbours = neighbours;
-    config->max_groups = groups;
-    config->max_host_groups = host_groups;
-    return true;
-}
-
-/* Says which of 'args' the class does not know, since a typing error is easy
- * to make and hard to see. */
-static void
-log_unknown_options(const char *name, const struct smap *args)
-{
-    static const char *const known[] = {
-        "device", "port", "pkey", "n_rxq", "n_rxq_desc", "n_txq_desc",
-        "max-host-qps", "host-queues", "max-neighbours", "proxy", "peers",
-        "sa",
-        "ib-leave", "eth-mtu", "clamp-mss", "mcast-router",
-        "max-groups", "max-host-groups",
-    };
-    const struct smap_node *node;
-
-    SMAP_FOR_EACH (node, args) {
-        bool found = false;
-
-        for (size_t i = 0; i < ARRAY_SIZE(known); i++) {
-            found |= !strcmp(node->key, known[i]);
-        }
-        if (!found) {
-            VLOG_INFO("%s: ignores options:%s, which it does not know", name,
-                      node->key);
-        }
-    }
-}
 
 /* Takes over 'options' (and its 'device'); queues follow in reconfigure(). */
 static void
@@ -471,10 +192,45 @@ netdev_ipoib_adopt(struct netdev_ipoib *netdev, const struct smap *args,
     free(netdev->options.device);
     netdev->options = *options;
     if (!smap_equal(args, &netdev->user_options)) {
-        log_unknown_options(name, args);
+        netdev_ipoib_log_unknown_options(name, args);
         smap_destroy(&netdev->user_options);
         smap_clone(&netdev->user_options, args);
     }
+}
+
+/* True if a port without VLANs is to have another partition than it has:
+ * nothing of it remains. */
+static bool
+is_other_pkey(const struct ipoib_vlan_map *old,
+              const struct ipoib_vlan_map *new)
+{
+    return (old->n == 1 && !old->vlans[0].vid
+            && new->n == 1 && !new->vlans[0].vid
+            && !ipoib_vlan_map_equals(old, new));
+}
+
+/* Opens the partitions of 'vlans'; queues follow in reconfigure(). */
+static int
+netdev_ipoib_set_vlans(struct netdev_ipoib *netdev,
+                       const struct ipoib_dev_options *options,
+                       const struct ipoib_vlan_map *vlans, char **errp)
+    OVS_REQUIRES(netdev->mutex)
+{
+    char *reason;
+    int error = ipoib_port_set(netdev->port, options, vlans, &reason);
+
+    netdev->dev = ipoib_port_main(netdev->port);
+    if (error) {
+        VLOG_WARN_BUF(errp, "%s: %s", netdev_get_name(&netdev->up), reason);
+        free(reason);
+        return error;
+    }
+    netdev->vlans = *vlans;
+    if (netdev->requested_mtu) {
+        ipoib_port_set_mtu(netdev->port, netdev->requested_mtu);
+    }
+    netdev_request_reconfigure(&netdev->up);
+    return 0;
 }
 
 static int
@@ -484,26 +240,23 @@ netdev_ipoib_set_config(struct netdev *netdev_, const struct smap *args,
     struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
     const char *name = netdev_get_name(netdev_);
     struct ipoib_dev_options options;
-    char *reason = NULL;
+    struct ipoib_vlan_map vlans;
     int error = 0;
 
-    if (!parse_options(name, args, &options, errp)) {
+    if (!netdev_ipoib_parse_options(name, args, &options, &vlans, errp)) {
         free(options.device);
         return EINVAL;
     }
 
     ovs_mutex_lock(&netdev->mutex);
-    if (netdev->dev && !ipoib_dev_matches(netdev->dev, &options)) {
+    if (netdev->dev && (!ipoib_dev_matches(netdev->dev, &options)
+                        || is_other_pkey(&netdev->vlans, &vlans))) {
         /* Another device: the caller deletes this netdev and makes a new
          * one. */
         error = EAGAIN;
-    } else if (!netdev->dev) {
-        error = ipoib_dev_open(name, &options, &dev_ops, netdev, &netdev->dev,
-                               &reason);
-        if (error) {
-            VLOG_WARN_BUF(errp, "%s: %s", name, reason);
-            free(reason);
-        }
+    } else if (!netdev->dev
+               || !ipoib_vlan_map_equals(&netdev->vlans, &vlans)) {
+        error = netdev_ipoib_set_vlans(netdev, &options, &vlans, errp);
     }
     if (error) {
         free(options.device);
@@ -522,35 +275,7 @@ netdev_ipoib_get_config(const struct netdev *netdev_, struct smap *args)
 
     ovs_mutex_lock(&netdev->mutex);
     if (options->device) {
-        smap_add(args, "device", options->device);
-        smap_add_format(args, "port", "%"PRIu8, options->port);
-        smap_add_format(args, "pkey", "0x%04"PRIx16, options->pkey);
-        smap_add_format(args, "n_rxq", "%u", options->config.n_rxq);
-        smap_add_format(args, "n_rxq_desc", "%u", options->config.n_rxq_desc);
-        smap_add_format(args, "n_txq_desc", "%u", options->config.n_txq_desc);
-        smap_add_format(args, "max-host-qps", "%"PRIuSIZE,
-                        options->config.max_host_qps);
-        smap_add_format(args, "host-queues", "%u",
-                        options->config.host_queues);
-        smap_add_format(args, "max-neighbours", "%"PRIuSIZE,
-                        options->config.max_neighbours);
-        smap_add(args, "peers",
-                 ipoib_peer_mode_to_string(options->config.peers));
-        smap_add(args, "proxy",
-                 options->config.proxy_reply ? "reply" : "forward");
-        smap_add(args, "sa", ipoib_sa_mode_to_string(options->config.sa));
-        smap_add(args, "ib-leave", leave_names[options->config.leave]);
-        if (options->config.eth_mtu) {
-            smap_add_format(args, "eth-mtu", "%u", options->config.eth_mtu);
-        }
-        smap_add(args, "clamp-mss",
-                 options->config.clamp_mss ? "true" : "false");
-        smap_add_format(args, "max-groups", "%"PRIuSIZE,
-                        options->config.max_groups);
-        smap_add_format(args, "max-host-groups", "%"PRIuSIZE,
-                        options->config.max_host_groups);
-        smap_add(args, "mcast-router",
-                 router_names[options->config.mcast_router]);
+        netdev_ipoib_format_options(options, &netdev->vlans, args);
     }
     ovs_mutex_unlock(&netdev->mutex);
     return 0;
@@ -624,7 +349,7 @@ netdev_ipoib_check_mtu_request(struct netdev_ipoib *netdev)
     if (netdev->requested_mtu && netdev->dev
         && !netdev_mtu_is_user_config(&netdev->up)) {
         netdev->requested_mtu = 0;
-        ipoib_dev_set_mtu(netdev->dev, 0);
+        ipoib_port_set_mtu(netdev->port, 0);
     }
     ovs_mutex_unlock(&netdev->mutex);
 }
@@ -637,17 +362,17 @@ netdev_ipoib_reopen(struct netdev_ipoib *netdev)
     const char *name = netdev_get_name(&netdev->up);
     char *reason = NULL;
 
-    ipoib_dev_close(netdev->dev);
-    netdev->dev = NULL;
-    if (ipoib_dev_open(name, &netdev->options, &dev_ops, netdev,
-                       &netdev->dev, &reason)) {
+    ipoib_port_close(netdev->port);
+    if (ipoib_port_set(netdev->port, &netdev->options, &netdev->vlans,
+                       &reason)) {
         VLOG_WARN("%s: the device is back, but: %s", name, reason);
     } else {
         VLOG_INFO("%s: the device is back", name);
         if (netdev->requested_mtu) {
-            ipoib_dev_set_mtu(netdev->dev, netdev->requested_mtu);
+            ipoib_port_set_mtu(netdev->port, netdev->requested_mtu);
         }
     }
+    netdev->dev = ipoib_port_main(netdev->port);
     free(reason);
     ipoib_hca_unref(netdev->returned);
     netdev->returned = NULL;
@@ -668,8 +393,10 @@ netdev_ipoib_reconfigure(struct netdev *netdev_)
         error = ENODEV;
     } else {
         config->n_txq = netdev->requested_n_txq;
-        error = ipoib_dev_configure(netdev->dev, config);
+        error = ipoib_port_configure(netdev->port, config);
+        netdev->dev = ipoib_port_main(netdev->port);
     }
+    netdev->table = netdev->port->table;
     netdev_->n_rxq = error ? 0 : config->n_rxq;
     netdev_->n_txq = error ? 0 : config->n_txq;
     if (error) {
@@ -722,7 +449,7 @@ netdev_ipoib_get_mtu(const struct netdev *netdev_, int *mtup)
     struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
 
     ovs_mutex_lock(&netdev->mutex);
-    *mtup = netdev->dev ? ipoib_dev_mtu(netdev->dev) : IPOIB_MTU_DEFAULT;
+    *mtup = ipoib_port_mtu(netdev->port);
     ovs_mutex_unlock(&netdev->mutex);
     return 0;
 }
@@ -742,7 +469,7 @@ netdev_ipoib_set_mtu(struct netdev *netdev_, int mtu)
     if (!netdev->dev) {
         error = ENODEV;
     } else if (netdev->requested_mtu != mtu) {
-        error = ipoib_dev_set_mtu(netdev->dev, mtu);
+        error = ipoib_port_set_mtu(netdev->port, mtu);
         if (error) {
             VLOG_WARN("%s: MTU %d is more than the %d that the broadcast "
                       "group takes", netdev_get_name(netdev_), mtu,
@@ -848,7 +575,7 @@ netdev_ipoib_get_status(const struct netdev *netdev_, struct smap *smap)
 
     ovs_mutex_lock(&netdev->mutex);
     if (netdev->dev) {
-        ipoib_dev_get_status(netdev->dev, smap);
+        ipoib_port_get_status(netdev->port, smap);
     } else {
         error = ENODEV;
     }
@@ -900,7 +627,7 @@ netdev_ipoib_get_stats(const struct netdev *netdev_,
     if (!netdev->dev) {
         return ENODEV;
     }
-    ipoib_dev_get_stats(netdev->dev, &rx, &tx);
+    ipoib_port_get_stats(netdev->port, &rx, &tx);
     stats->rx_packets = ipoib_counter_read(&rx.packets);
     stats->rx_bytes = ipoib_counter_read(&rx.bytes);
     stats->multicast = ipoib_counter_read(&rx.multicast);
@@ -934,7 +661,7 @@ netdev_ipoib_get_custom_stats(const struct netdev *netdev_,
     if (!netdev->dev) {
         return ENODEV;
     }
-    ipoib_dev_get_stats(netdev->dev, &rx, &tx);
+    ipoib_port_get_stats(netdev->port, &rx, &tx);
     custom->size = 0;
     custom->counters = xcalloc((sizeof rx + sizeof tx) / sizeof(uint64_t),
                                sizeof *custom->counters);
@@ -969,6 +696,7 @@ netdev_ipoib_rxq_construct(struct netdev_rxq *rxq_)
 
     ovs_mutex_lock(&netdev->mutex);
     part = netdev->dev ? netdev->dev->part : NULL;
+    rxq->table = netdev->table;
     if (part && rxq_->queue_id < part->n_rxq) {
         rxq->rxq = part->rxqs[rxq_->queue_id];
     }
@@ -1000,7 +728,12 @@ netdev_ipoib_rxq_recv(struct netdev_rxq *rxq_, struct dp_packet_batch *batch,
         *qfill = -ENOTSUP;
     }
     atomic_read_relaxed(&netdev->admin_up, &up);
-    return up ? ipoib_rx_batch(rxq->rxq, batch) : EAGAIN;
+    if (OVS_UNLIKELY(!up)) {
+        return EAGAIN;
+    } else if (OVS_UNLIKELY(rxq->table)) {
+        return ipoib_port_recv(rxq->table, rxq_->queue_id, &rxq->next, batch);
+    }
+    return ipoib_rx_batch(rxq->rxq, batch);
 }
 
 static int
@@ -1009,13 +742,18 @@ netdev_ipoib_send(struct netdev *netdev_, int qid,
 {
     struct netdev_ipoib *netdev = netdev_ipoib_cast(netdev_);
     const struct ipoib_partition *part = netdev->dev->part;
-    struct ipoib_txq *txq = part->txqs[qid % netdev_->n_txq];
+    unsigned int queue = qid % netdev_->n_txq;
+    struct ipoib_txq *txq = part->txqs[queue];
     bool up;
 
+    atomic_read_relaxed(&netdev->admin_up, &up);
+    if (OVS_UNLIKELY(netdev->table) && up) {
+        ipoib_port_send(netdev->table, queue, batch, concurrent_txq);
+        return 0;
+    }
     if (OVS_UNLIKELY(concurrent_txq)) {
         ovs_spin_lock(&txq->lock);
     }
-    atomic_read_relaxed(&netdev->admin_up, &up);
     if (OVS_LIKELY(up)) {
         ipoib_tx_batch(txq, batch);
     } else {

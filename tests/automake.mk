@@ -32,6 +32,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-peer.c \
 	tests/test-ipoib-sa.c \
 	tests/test-ipoib-snoop.c \
+	tests/test-ipoib-vlan.c \
 	tests/test-ipoib-subnet.c \
 	tests/test-ipoib-tables-load.c \
 	tests/test-ipoib-tables-race.c \
@@ -85,10 +86,12 @@ SYSTEM_TESTSUITE_AT = \
 	tests/system-ipoib-events-opensm.at \
 	tests/system-ipoib-opensm.at \
 	tests/system-ipoib-traffic.at \
+	tests/system-ipoib-vlan.at \
 	tests/system-ipoib-gateway.at \
 	tests/system-ipoib-host.at \
 	tests/system-ipoib-macros.at \
 	tests/system-ipoib-mtu.at \
+	tests/system-ipoib-mcast.at \
 	tests/system-ipoib-moving.at \
 	tests/system-ipoib-openflow.at \
 	tests/system-ipoib-setup.at \
@@ -108,6 +111,7 @@ EXTRA_DIST += \
 	tests/dhcp-script \
 	tests/in-sandbox \
 	tests/liar.py \
+	tests/mcast.py \
 	tests/ping-gap.py \
 	tests/lsan.supp \
 	tests/many-paths.py \

@@ -192,6 +192,52 @@ test_unicast(void)
     gw_close(gw);
 }
 
+/* Frames with a tag of VLAN 0, which has a priority only, are sent like
+ * others, in order between others; with other tags they are dropped. */
+static void
+test_tags(void)
+{
+    struct gw *gw = gw_open(64, 32);
+    struct eth_addr standin = gw_add_neigh(gw, 1)->mac;
+    struct dp_packet_batch batch;
+    struct dp_packet *packet;
+
+    ipoib_batch_init(&batch);
+    for (size_t i = 0; i < 9; i++) {
+        packet = make_ip4(0, standin, gw_neigh_ip4(1), 100 + i, 0);
+        if (i % 3 == 1) {
+            eth_push_vlan(packet, htons(ETH_TYPE_VLAN_8021Q),
+                          htons(6 << VLAN_PCP_SHIFT));
+        } else if (i % 3 == 2) {
+            eth_push_vlan(packet, htons(ETH_TYPE_VLAN_8021Q), htons(7));
+        }
+        ipoib_batch_push(&batch, packet);
+    }
+    ipoib_tx_batch(gw->txq, &batch);
+    ipoib_batch_destroy(&batch);
+    ovs_assert(gw->hca->n_sent == 6);
+    for (size_t i = 0; i < 6; i++) {
+        ovs_assert(gw->hca->sent[i].len == 104 + i / 2 * 3 + i % 2);
+        ovs_assert(!memcmp(gw->hca->sent[i].data, "\x8\0\0\0\x45", 5));
+    }
+    ovs_assert(counter(&gw->txq->stats.drop_vlan) == 3);
+    ovs_assert(counter(&gw->txq->stats.packets) == 6);
+
+    for (int tpid = 0; tpid < 2; tpid++) {
+        packet = make_ip4(0, standin, gw_neigh_ip4(1), 100, 0);
+        eth_push_vlan(packet, htons(ETH_TYPE_VLAN_8021Q), htons(0));
+        eth_push_vlan(packet, htons(tpid ? ETH_TYPE_VLAN_8021AD
+                                    : ETH_TYPE_VLAN_8021Q), htons(0));
+        drain(gw);
+        send_dropped(gw, packet, &gw->txq->stats.drop_vlan);
+    }
+    packet = make_ip4(0, standin, gw_neigh_ip4(1), 100, 0);
+    eth_push_vlan(packet, htons(ETH_TYPE_VLAN_8021Q), htons(0));
+    dp_packet_set_size(packet, ETH_HEADER_LEN + 2);
+    send_dropped(gw, packet, &gw->txq->stats.drop_vlan);
+    gw_close(gw);
+}
+
 /* Much traffic to a MAC that is nobody's: the control thread hears of it once
  * a second, and of the host's ARP as ever. */
 static void
@@ -724,6 +770,7 @@ test_ipoib_tx_main(int argc, char *argv[])
         { "tx-unicast", test_unicast },
         { "tx-dropped", test_dropped },
         { "tx-lost", test_lost },
+        { "tx-tags", test_tags },
         { "tx-control", test_control },
         { "tx-sources", test_sources },
         { "tx-full", test_full },
