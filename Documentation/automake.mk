@@ -11,6 +11,7 @@ EXTRA_DIST += \
 	Documentation/topics/multicast.rst \
 	Documentation/topics/nat.rst \
 	Documentation/topics/operations.rst \
+	Documentation/topics/features.rst \
 	Documentation/topics/openflow.rst \
 	Documentation/topics/soft-fabric.rst \
 	Documentation/topics/testing.rst \
