@@ -2,6 +2,7 @@
 noinst_LTLIBRARIES += lib/libipoib.la
 lib_libipoib_la_SOURCES = \
 	lib/ipoib-compat.h \
+	lib/ipoib-control-guard.c \
 	lib/ipoib-control-private.h \
 	lib/ipoib-control-router.c \
 	lib/ipoib-control-seek.c \

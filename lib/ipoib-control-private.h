@@ -35,4 +35,17 @@ void ipoib_control_tx_hint(struct ipoib_partition *,
 void ipoib_control_tx_host(struct ipoib_partition *,
                            const struct ipoib_msg *, long long int now);
 
+/* ipoib-control-guard.c. */
+/* ARP or ND 'msg' says that 'addr' (NULL: not said) has 'ip' (NULL: not said).
+ * Counts that if 'ip' belongs to a host that is alive, or 'addr' not to the
+ * sender; returns true if the message is to be dropped, and was counted. */
+bool ipoib_control_guard_rx(struct ipoib_partition *,
+                            const struct ipoib_msg *msg,
+                            const struct ipoib_addr *addr,
+                            const struct in6_addr *ip, long long int now);
+/* The same for a frame from 'src' that says that 'mac' has 'ip'. */
+bool ipoib_control_guard_tx(struct ipoib_partition *, struct eth_addr src,
+                            struct eth_addr mac, const struct in6_addr *ip,
+                            long long int now);
+
 #endif /* ipoib-control-private.h */

@@ -351,6 +351,10 @@ rx_arp(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
     op = ntohs(arp->op);
     spa = in6_addr_mapped_ipv4(get_16aligned_be32(&arp->spa));
     tpa = in6_addr_mapped_ipv4(get_16aligned_be32(&arp->tpa));
+    if (ipoib_control_guard_rx(part, msg, &arp->sha, rarp ? NULL : &spa,
+                               now)) {
+        return;
+    }
     neigh = ipoib_control_learn_neigh(part, &arp->sha, rarp ? NULL : &spa,
                                       usable_slid(part, msg), now);
     if (!neigh) {
@@ -492,6 +496,12 @@ rx_nd(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
 
     if (!ipoib_nd_parse_ib(ip, len, msg->l4_ofs, &info)) {
         ipoib_count(&part->rx_stats.drop_bad_nd, 1);
+        return;
+    }
+    if (info.has_lladdr && info.type != ND_REDIRECT
+        && ipoib_control_guard_rx(part, msg, &info.lladdr.ib,
+                                  info.type == ND_NEIGHBOR_ADVERT
+                                  ? &info.target : &info.src, now)) {
         return;
     }
     neigh = rx_learn_nd(part, msg, &info, now);
@@ -689,6 +699,10 @@ tx_arp(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
     }
     rarp = eth->eth_type == htons(ETH_TYPE_RARP);
     spa = in6_addr_mapped_ipv4(get_16aligned_be32(&arp->ar_spa));
+    if (ipoib_control_guard_tx(part, eth->eth_src, arp->ar_sha,
+                               rarp ? NULL : &spa, now)) {
+        return;
+    }
     host = ipoib_control_learn_host(part, arp->ar_sha, rarp ? NULL : &spa,
                                     now);
     if (!host) {
@@ -713,7 +727,9 @@ tx_arp(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
                 = in6_addr_mapped_ipv4(get_16aligned_be32(&arp->ar_tpa));
 
             ipoib_count(&part->tx_stats.drop_unknown_mac, 1);
-            if (!rarp && arp->ar_op == htons(ARP_OP_REQUEST)) {
+            if (!rarp && arp->ar_op == htons(ARP_OP_REQUEST)
+                && ipoib_neigh_was_forgotten(part->shared.neighs,
+                                             eth->eth_dst)) {
                 ipoib_control_seek(part, host, eth->eth_dst, NULL, &tpa);
             }
             return;
@@ -836,6 +852,13 @@ tx_nd(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
         ipoib_count(&part->tx_stats.drop_bad_nd, 1);
         return;
     }
+    if (ipoib_control_guard_tx(part, src_mac,
+                               info.has_lladdr && info.type != ND_REDIRECT
+                               ? info.lladdr.mac : src_mac,
+                               info.type == ND_NEIGHBOR_ADVERT
+                               ? &info.target : &info.src, now)) {
+        return;
+    }
     host = tx_learn_nd(part, &info, src_mac, now);
     if (!host) {
         ipoib_count(&part->tx_stats.drop_loop, 1);
@@ -874,7 +897,8 @@ tx_nd(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
     }
     if (!neigh) {
         ipoib_count(&part->tx_stats.drop_unknown_mac, 1);
-        if (info.type == ND_NEIGHBOR_SOLICIT) {
+        if (info.type == ND_NEIGHBOR_SOLICIT
+            && ipoib_neigh_was_forgotten(part->shared.neighs, dst_mac)) {
             ipoib_control_seek(part, host, dst_mac, &info.src, &info.target);
         }
         return;
@@ -973,6 +997,7 @@ ipoib_control_message(struct ipoib_partition *part, struct ipoib_msg *msg,
         dp_packet_delete(msg->packet);
         return;
     }
+    ipoib_host_set_source(part->shared.hosts, msg->in_port);
     switch (msg->type) {
     case IPOIB_MSG_RX_PEER:
     case IPOIB_MSG_TX_PEER:

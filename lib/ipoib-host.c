@@ -31,6 +31,17 @@ COVERAGE_DEFINE(ipoib_host_key_collision);
 /* What a table in use may hold: as many slots may wait for a grace period. */
 #define MAX_HOSTS (IPOIB_SLOTS_MAX / 2)
 
+/* When the table is full, a source keeps this part of it. */
+#define SOURCE_SHARE 8
+
+/* The hosts of one source. */
+struct source {
+    struct hmap_node node;      /* In ipoib_host_table. */
+    uint32_t id;
+    size_t n;
+    struct ovs_list hosts;      /* Of ipoib_host, the longest silent first. */
+};
+
 struct ipoib_host_table {
     size_t max;
     size_t n;
@@ -42,6 +53,8 @@ struct ipoib_host_table {
     struct hmap by_mac;         /* Of ipoib_host, by MAC and VLAN. */
     struct hmap by_ip;          /* Of ipoib_host_ip. */
     struct ovs_list lru;        /* Of ipoib_host, the longest silent first. */
+    struct hmap sources;        /* Of struct source. */
+    uint32_t source;            /* Of what is learned. */
     uint32_t hash_basis;
     uint32_t age_pos;           /* Slot that ipoib_host_age() is at. */
 
@@ -195,6 +208,71 @@ learn_ip(struct ipoib_host_table *t, struct ipoib_host *host,
     return changes;
 }
 
+/* Sources. */
+
+static struct source *
+find_source(const struct ipoib_host_table *t, uint32_t id)
+{
+    struct source *source;
+
+    HMAP_FOR_EACH_WITH_HASH (source, node, hash_int(id, t->hash_basis),
+                             &t->sources) {
+        if (source->id == id) {
+            return source;
+        }
+    }
+    return NULL;
+}
+
+static void
+join_source(struct ipoib_host_table *t, struct ipoib_host *host)
+{
+    struct source *source = find_source(t, t->source);
+
+    if (!source) {
+        source = xmalloc(sizeof *source);
+        source->id = t->source;
+        source->n = 0;
+        ovs_list_init(&source->hosts);
+        hmap_insert(&t->sources, &source->node,
+                    hash_int(source->id, t->hash_basis));
+    }
+    host->source = source->id;
+    source->n++;
+    ovs_list_push_back(&source->hosts, &host->by_source);
+}
+
+static void
+leave_source(struct ipoib_host_table *t, struct ipoib_host *host)
+{
+    struct source *source = find_source(t, host->source);
+
+    ovs_list_remove(&host->by_source);
+    if (!--source->n) {
+        hmap_remove(&t->sources, &source->node);
+        free(source);
+    }
+}
+
+void
+ipoib_host_set_source(struct ipoib_host_table *t, uint32_t source)
+{
+    t->source = source;
+}
+
+/* The host that goes when 'keep' is one too many. */
+static struct ipoib_host *
+choose_victim(struct ipoib_host_table *t, const struct ipoib_host *keep)
+{
+    struct source *source = find_source(t, keep->source);
+
+    if (source->n > 1 && source->n > t->max / SOURCE_SHARE) {
+        return CONTAINER_OF(ovs_list_front(&source->hosts),
+                            struct ipoib_host, by_source);
+    }
+    return CONTAINER_OF(ovs_list_front(&t->lru), struct ipoib_host, lru);
+}
+
 /* Making and removing. */
 
 static struct ipoib_host *
@@ -217,6 +295,7 @@ create(struct ipoib_host_table *t, struct eth_addr mac, uint16_t vlan,
     hmap_insert(&t->by_mac, &host->by_mac,
                 hash_mac(mac, vlan, t->hash_basis));
     ovs_list_push_back(&t->lru, &host->lru);
+    join_source(t, host);
     t->n++;
 
     fast->mac = eth_addr_to_uint64(mac);
@@ -250,6 +329,7 @@ ipoib_host_remove(struct ipoib_host_table *t, struct ipoib_host *host)
     withdraw_qpn(t, host);
     hmap_remove(&t->by_mac, &host->by_mac);
     ovs_list_remove(&host->lru);
+    leave_source(t, host);
     t->n--;
 
     if (t->ops && t->ops->removed) {
@@ -278,13 +358,14 @@ ipoib_host_learn(struct ipoib_host_table *t, struct eth_addr mac,
     host->heard = now;
     ovs_list_remove(&host->lru);
     ovs_list_push_back(&t->lru, &host->lru);
+    leave_source(t, host);
+    join_source(t, host);
     if (ip && ipoib_ip_is_station(ip)) {
         *changes |= learn_ip(t, host, ip, now);
     }
     if (t->n > t->max) {
         COVERAGE_INC(ipoib_host_evicted);
-        ipoib_host_remove(t, CONTAINER_OF(ovs_list_front(&t->lru),
-                                          struct ipoib_host, lru));
+        ipoib_host_remove(t, choose_victim(t, host));
     }
     return host;
 }
@@ -409,6 +490,7 @@ ipoib_host_table_create(size_t max, const struct ipoib_host_ops *ops,
     hmap_init(&t->by_mac);
     hmap_init(&t->by_ip);
     ovs_list_init(&t->lru);
+    hmap_init(&t->sources);
     t->hash_basis = random_uint32();
     t->key_basis = (uint64_t) random_uint32() << 32 | random_uint32();
     t->qpns = ipoib_table_create(0);
@@ -423,6 +505,7 @@ ipoib_host_table_destroy(struct ipoib_host_table *t)
         ipoib_host_flush(t);
         hmap_destroy(&t->by_mac);
         hmap_destroy(&t->by_ip);
+        hmap_destroy(&t->sources);
         ipoib_table_destroy(t->qpns);
         ipoib_table_destroy(t->ips);
         ipoib_slots_destroy(t->slots);

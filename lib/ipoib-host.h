@@ -64,6 +64,8 @@ struct ipoib_host {
     size_t n_ips;
     uint32_t qpn;               /* Host QPN, or the base QP's; 0: none yet. */
     bool shares_qp;             /* 'qpn' is a base QP's. */
+    uint32_t source;            /* ipoib_host_set_source(). */
+    struct ovs_list by_source;  /* Private, as 'lru'. */
     long long int created;
     long long int heard;        /* Last packet from it, time_msec(). */
 
@@ -105,6 +107,10 @@ struct ipoib_host *ipoib_host_learn(struct ipoib_host_table *,
                                     struct eth_addr mac, uint16_t vlan,
                                     const struct in6_addr *ip,
                                     long long int now, unsigned int *changes);
+/* What is learned from now on comes from 'source', a port of the bridge.  When
+ * the table is full, and more than an eighth of it are from the source of a
+ * new host, one of these goes. */
+void ipoib_host_set_source(struct ipoib_host_table *, uint32_t source);
 struct ipoib_host *ipoib_host_find(const struct ipoib_host_table *,
                                    struct eth_addr mac, uint16_t vlan);
 struct ipoib_host *ipoib_host_find_ip(const struct ipoib_host_table *,

@@ -182,12 +182,37 @@ ipoib_waker_awake(struct ipoib_waker *waker)
 
 BUILD_ASSERT_DECL(IPOIB_LIMIT_RATE % 1000 == 0);
 
+BUILD_ASSERT_DECL(IPOIB_LIMIT_PLACE_RATE % 1000 == 0);
+
+static bool
+bucket_withdraw(uint32_t *tokens, uint32_t *last, uint32_t rate,
+                uint32_t burst, long long int now)
+{
+    uint32_t elapsed = (uint32_t) now - *last;
+
+    if (elapsed) {
+        uint64_t sum = *tokens + (uint64_t) elapsed * (rate / 1000);
+
+        *tokens = MIN(sum, burst);
+        *last = now;
+    }
+    if (!*tokens) {
+        return false;
+    }
+    --*tokens;
+    return true;
+}
+
 void
 ipoib_limiter_init(struct ipoib_limiter *limiter)
 {
     for (size_t i = 0; i < ARRAY_SIZE(limiter->bucket); i++) {
         limiter->bucket[i].tokens = IPOIB_LIMIT_BURST;
         limiter->bucket[i].last = 0;
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(limiter->place); i++) {
+        limiter->place[i].tokens = IPOIB_LIMIT_PLACE_BURST;
+        limiter->place[i].last = 0;
     }
 }
 
@@ -196,19 +221,20 @@ ipoib_limiter_admit(struct ipoib_limiter *limiter, uint32_t source_hash,
                     long long int now)
 {
     size_t i = source_hash % ARRAY_SIZE(limiter->bucket);
-    uint32_t elapsed = (uint32_t) now - limiter->bucket[i].last;
-    uint32_t *tokens = &limiter->bucket[i].tokens;
 
-    if (elapsed) {
-        uint64_t sum = *tokens
-                       + (uint64_t) elapsed * (IPOIB_LIMIT_RATE / 1000);
+    return bucket_withdraw(&limiter->bucket[i].tokens,
+                           &limiter->bucket[i].last, IPOIB_LIMIT_RATE,
+                           IPOIB_LIMIT_BURST, now);
+}
 
-        *tokens = MIN(sum, IPOIB_LIMIT_BURST);
-        limiter->bucket[i].last = now;
-    }
-    if (!*tokens) {
-        return false;
-    }
-    --*tokens;
-    return true;
+bool
+ipoib_limiter_admit_from(struct ipoib_limiter *limiter, uint32_t source_hash,
+                         uint32_t place, long long int now)
+{
+    size_t i = place % ARRAY_SIZE(limiter->place);
+
+    return (bucket_withdraw(&limiter->place[i].tokens,
+                            &limiter->place[i].last, IPOIB_LIMIT_PLACE_RATE,
+                            IPOIB_LIMIT_PLACE_BURST, now)
+            && ipoib_limiter_admit(limiter, source_hash, now));
 }

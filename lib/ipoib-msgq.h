@@ -79,6 +79,7 @@ struct ipoib_msg {
     uint32_t slot;              /* Neighbour. */
     uint16_t l4_ofs;            /* ND, IGMP, MLD: from the IP header. */
     struct eth_addr mac;        /* TX_HOST, TX_HINT. */
+    uint32_t in_port;           /* Port of the bridge that it came from. */
     struct eth_addr src_mac;    /* TX_HINT: of the host. */
 };
 
@@ -117,11 +118,21 @@ struct ipoib_limiter {
         uint32_t tokens;
         uint32_t last;          /* time_msec(), truncated. */
     } bucket[256];
+    struct {
+        uint32_t tokens;
+        uint32_t last;
+    } place[64];                /* Where sources are. */
 };
 #define IPOIB_LIMIT_RATE  1000  /* Packets a second and source, */
 #define IPOIB_LIMIT_BURST 1000  /* and at once. */
+/* The same for all sources of one place, the bridge's port or the SLID that
+ * they come from: who makes up sources takes nothing from other places. */
+#define IPOIB_LIMIT_PLACE_RATE  8000
+#define IPOIB_LIMIT_PLACE_BURST 8000
 void ipoib_limiter_init(struct ipoib_limiter *);
 bool ipoib_limiter_admit(struct ipoib_limiter *, uint32_t source_hash,
                          long long int now);
+bool ipoib_limiter_admit_from(struct ipoib_limiter *, uint32_t source_hash,
+                              uint32_t place, long long int now);
 
 #endif /* ipoib-msgq.h */

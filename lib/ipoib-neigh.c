@@ -36,6 +36,9 @@ COVERAGE_DEFINE(ipoib_neigh_key_collision);
 /* What a table in use may hold: as many slots may wait for a grace period. */
 #define MAX_NEIGHS (IPOIB_SLOTS_MAX / 2)
 
+/* Stand-in MACs of neighbours that are gone. */
+#define N_FORGOTTEN 8192
+
 /* Neighbours that evict() looks at before it takes one that was used. */
 #define EVICT_TRIES 64
 
@@ -48,6 +51,18 @@ enum lid_ring {
     RING_LID_QPN,               /* The same LID and QPN. */
     RING_LID,                   /* The same LID. */
     N_RINGS
+};
+
+/* When the table is full, a source keeps this part of it. */
+#define SOURCE_SHARE 8
+
+/* The neighbours that were heard from one LID, or if that is unknown, that
+ * have one GUID. */
+struct source {
+    struct hmap_node node;      /* In ipoib_neigh_table. */
+    uint64_t id;
+    size_t n;
+    struct ovs_list neighs;     /* Of ipoib_neigh, oldest first. */
 };
 
 struct ipoib_neigh_table {
@@ -64,8 +79,10 @@ struct ipoib_neigh_table {
     struct hmap by_ip;          /* Of ipoib_neigh_ip. */
     struct ovs_list lru;        /* Of ipoib_neigh, oldest first. */
     struct ovs_list aliases;    /* Of ipoib_neigh_alias, oldest first. */
+    struct hmap sources;        /* Of struct source. */
     uint32_t hash_basis;
     uint32_t age_pos;           /* Slot that ipoib_neigh_age() is at. */
+    uint64_t forgotten[N_FORGOTTEN]; /* Stand-in MACs, by their last bits. */
 
     /* Readers'. */
     uint64_t key_basis;
@@ -176,6 +193,15 @@ ipoib_neigh_find_mac(const struct ipoib_neigh_table *t, struct eth_addr mac)
 {
     return ipoib_neigh_of_slot(t, ipoib_table_lookup(t->macs,
                                                      eth_addr_to_uint64(mac)));
+}
+
+bool
+ipoib_neigh_was_forgotten(const struct ipoib_neigh_table *t,
+                          struct eth_addr mac_)
+{
+    uint64_t mac = eth_addr_to_uint64(mac_);
+
+    return mac && t->forgotten[mac % N_FORGOTTEN] == mac;
 }
 
 void
@@ -488,6 +514,55 @@ assign_mac(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
     neigh->mac = mac;
 }
 
+/* Sources. */
+
+static void
+leave_source(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh)
+{
+    struct source *source = neigh->source;
+
+    ovs_list_remove(&neigh->by_source);
+    neigh->source = NULL;
+    if (!--source->n) {
+        hmap_remove(&t->sources, &source->node);
+        free(source);
+    }
+}
+
+/* 'neigh' was heard from 'slid', 0 if that is unknown. */
+static void
+join_source(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
+            uint16_t slid)
+{
+    uint64_t id = slid ? slid : ib_gid_guid(&neigh->addr.gid);
+    uint32_t hash = hash_uint64_basis(id, t->hash_basis);
+    struct source *source = neigh->source;
+
+    if (source && (!slid || source->id == id)) {
+        ovs_list_remove(&neigh->by_source);
+        ovs_list_push_back(&source->neighs, &neigh->by_source);
+        return;
+    }
+    if (source) {
+        leave_source(t, neigh);
+    }
+    HMAP_FOR_EACH_WITH_HASH (source, node, hash, &t->sources) {
+        if (source->id == id) {
+            break;
+        }
+    }
+    if (!source) {
+        source = xmalloc(sizeof *source);
+        source->id = id;
+        source->n = 0;
+        ovs_list_init(&source->neighs);
+        hmap_insert(&t->sources, &source->node, hash);
+    }
+    source->n++;
+    ovs_list_push_back(&source->neighs, &neigh->by_source);
+    neigh->source = source;
+}
+
 /* Making and removing. */
 
 static void
@@ -558,7 +633,10 @@ remove__(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh, bool reborn)
         delete_alias(t, alias);
     }
     if (!reborn) {
-        ipoib_table_remove(t->macs, eth_addr_to_uint64(neigh->mac));
+        uint64_t mac = eth_addr_to_uint64(neigh->mac);
+
+        ipoib_table_remove(t->macs, mac);
+        t->forgotten[mac % N_FORGOTTEN] = mac;
     }
     if (neigh->published) {
         ipoib_table_remove(t->gids,
@@ -568,6 +646,7 @@ remove__(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh, bool reborn)
     set_lid(t, neigh, 0);
     hmap_remove(&t->by_addr, &neigh->by_addr);
     ovs_list_remove(&neigh->lru);
+    leave_source(t, neigh);
     t->n--;
 
     if (t->ops && t->ops->removed) {
@@ -592,18 +671,31 @@ ipoib_neigh_used(const struct ipoib_neigh_table *t,
     return MAX(neigh->confirmed, used * 1000LL);
 }
 
-/* Removes the neighbour that was used least recently, but not 'keep'.  There
- * is another.  The list has them in the order in which they were heard; one
+static struct ipoib_neigh *
+oldest(struct ipoib_neigh_table *t, struct source *source)
+{
+    return (source
+            ? CONTAINER_OF(ovs_list_front(&source->neighs),
+                           struct ipoib_neigh, by_source)
+            : CONTAINER_OF(ovs_list_front(&t->lru), struct ipoib_neigh, lru));
+}
+
+/* Removes the neighbour that was used least recently, but not 'keep'; if
+ * 'keep' is from a source that has more than its share, one from there.  There
+ * is another.  The lists have them in the order in which they were heard; one
  * that the data path has used since goes to the end. */
 static void
 evict(struct ipoib_neigh_table *t, const struct ipoib_neigh *keep)
 {
+    struct source *source = keep ? keep->source : NULL;
     struct ipoib_neigh *victim = NULL;
     long long int victim_used = 0;
 
+    if (source && (source->n < 2 || source->n <= t->max / SOURCE_SHARE)) {
+        source = NULL;
+    }
     for (int i = 0; i < EVICT_TRIES; i++) {
-        struct ipoib_neigh *neigh = CONTAINER_OF(ovs_list_front(&t->lru),
-                                                 struct ipoib_neigh, lru);
+        struct ipoib_neigh *neigh = oldest(t, source);
         long long int used = ipoib_neigh_used(t, neigh);
 
         if (neigh == keep) {
@@ -620,6 +712,7 @@ evict(struct ipoib_neigh_table *t, const struct ipoib_neigh *keep)
         neigh->queued = used;
         ovs_list_remove(&neigh->lru);
         ovs_list_push_back(&t->lru, &neigh->lru);
+        join_source(t, neigh, 0);
     }
     COVERAGE_INC(ipoib_neigh_evicted);
     remove__(t, victim, false);
@@ -737,6 +830,7 @@ ipoib_neigh_learn(struct ipoib_neigh_table *t, const struct ipoib_addr *addr,
         *changes |= IPOIB_NEIGH_NEW_LID;
     }
     set_used(t, neigh, now);
+    join_source(t, neigh, slid);
     if (slid && slid != neigh->lid) {
         set_lid(t, neigh, slid);
     }
@@ -857,6 +951,7 @@ ipoib_neigh_table_create(uint16_t pkey, size_t max,
     hmap_init(&t->by_addr);
     hmap_init(&t->by_ip);
     ovs_list_init(&t->lru);
+    hmap_init(&t->sources);
     ovs_list_init(&t->aliases);
     t->hash_basis = random_uint32();
     t->key_basis = (uint64_t) random_uint32() << 32 | random_uint32();
@@ -875,6 +970,7 @@ ipoib_neigh_table_destroy(struct ipoib_neigh_table *t)
         ipoib_neigh_flush(t);
         hmap_destroy(&t->by_addr);
         hmap_destroy(&t->by_ip);
+        hmap_destroy(&t->sources);
         ipoib_table_destroy(t->macs);
         ipoib_table_destroy(t->gids);
         ipoib_table_destroy(t->lids);

@@ -98,6 +98,8 @@ struct ipoib_neigh {
     /* Private to ipoib-neigh.c. */
     struct ovs_list lids[2];    /* Those with the same (LID, QPN), LID. */
     long long int queued;       /* When it was put at its place in 'lru'. */
+    void *source;               /* Where it was heard from. */
+    struct ovs_list by_source;  /* As 'lru', of the same source. */
     bool published;             /* Readers find it by GID. */
 };
 
@@ -147,9 +149,10 @@ enum {
 /* Learns, at time 'now' (time_msec()), that 'addr' (a station's) lives, has
  * 'ip' (NULL or the unspecified address: nothing is said of an IP) and was
  * heard from 'slid' (0: unknown).  Makes the neighbour if there is none, and
- * evicts the least recently used one if the table is full.  A neighbour keeps
- * at most 64 addresses: the oldest goes.  The result is valid until the next
- * call of a writer's function.  '*changes' gets the bits above.
+ * evicts the least recently used one if the table is full: one of those from
+ * the same LID, if these are more than an eighth of the table.  A neighbour
+ * keeps at most 64 addresses: the oldest goes.  The result is valid until the
+ * next call of a writer's function.  '*changes' gets the bits above.
  *
  * Returns NULL, and has changed nothing, only if millions of neighbours went
  * without an RCU grace period since (see ipoib-slots.h). */
@@ -169,6 +172,11 @@ struct ipoib_neigh *ipoib_neigh_find_mac(const struct ipoib_neigh_table *,
                                          struct eth_addr);
 struct ipoib_neigh *ipoib_neigh_of_slot(const struct ipoib_neigh_table *,
                                         uint32_t slot);
+
+/* True if 'mac' was a neighbour's stand-in MAC that was forgotten of late:
+ * some thousands of them are kept in mind. */
+bool ipoib_neigh_was_forgotten(const struct ipoib_neigh_table *,
+                               struct eth_addr mac);
 
 /* No neighbour has the address any more. */
 void ipoib_neigh_forget_ip(struct ipoib_neigh_table *,

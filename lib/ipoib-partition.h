@@ -66,6 +66,7 @@ struct ipoib_partition_config {
     size_t max_host_qps, max_neighbours;
     unsigned int host_queues;   /* options:host-queues, 0: all. */
     bool proxy_reply;           /* options:proxy=reply. */
+    bool guard_strict;          /* options:guard=strict. */
     enum ipoib_sa_mode sa;      /* options:sa. */
     enum ipoib_leave leave;     /* options:ib-leave. */
     enum ipoib_peer_mode peers; /* options:peers. */

@@ -154,9 +154,9 @@ rx_msg_init(const struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
 static bool
 rx_admit(struct rx *rx, const struct ibv_wc *wc)
 {
-    return ipoib_limiter_admit(&rx->rxq->limiter,
-                               hash_2words(wc->src_qp, wc->slid),
-                               time_msec());
+    return ipoib_limiter_admit_from(&rx->rxq->limiter,
+                                    hash_2words(wc->src_qp, wc->slid),
+                                    wc->slid & rx->lid_mask, time_msec());
 }
 
 /* Hands the packet of 'len' bytes behind the IPoIB header to the control

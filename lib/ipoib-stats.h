@@ -35,6 +35,10 @@
     COUNTER(dhcp_broadcast, "rx_dhcp_broadcast",                             \
             "DHCP requests whose BROADCAST flag was set")                    \
     COUNTER(probes, "rx_probes", "the watchdog's own packets")               \
+    COUNTER(spoof, "rx_spoof",                                               \
+            "claims of a host's address, or in another port's name")         \
+    COUNTER(drop_spoof, "rx_drop_spoof",                                     \
+            "such claims, with options:guard=strict")                        \
     COUNTER(fragmented, "rx_fragmented",                                     \
             "packets cut since they were longer than options:eth-mtu")       \
     COUNTER(fragments, "rx_fragments", "what they were cut into")            \
@@ -94,6 +98,10 @@
             "router advertisements whose MTU was lowered")                   \
     COUNTER(group_fallback, "tx_group_fallback",                             \
             "sent to the broadcast group, as their own was not to be had")   \
+    COUNTER(spoof, "tx_spoof",                                               \
+            "claims of a neighbour's address, or in another MAC's name")     \
+    COUNTER(drop_spoof, "tx_drop_spoof",                                     \
+            "such claims, with options:guard=strict")                        \
     COUNTER(drop_error, "tx_drop_error", "completions with an error")        \
     COUNTER(drop_post, "tx_drop_post", "refused by the device")              \
     COUNTER(drop_queue_full, "tx_drop_queue_full",                           \

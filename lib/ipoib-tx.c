@@ -330,6 +330,13 @@ tx_append(struct tx *tx, struct dp_packet **packetp, uint8_t *eth,
 
 /* To the control thread. */
 
+/* The port of the bridge that 'packet' came from. */
+static uint32_t
+packet_in_port(const struct dp_packet *packet)
+{
+    return odp_to_u32(packet->md.in_port.odp_port);
+}
+
 static bool
 tx_push(struct tx *tx, const struct ipoib_msg *msg)
 {
@@ -351,7 +358,9 @@ tx_to_control(struct tx *tx, struct dp_packet **packetp,
     struct ipoib_tx_stats *stats = &tx->txq->stats;
     uint32_t hash = hash_uint64(eth_addr_to_uint64(eth->eth_src));
 
-    if (!ipoib_limiter_admit(&tx->txq->limiter, hash, time_msec())) {
+    msg->in_port = packet_in_port(*packetp);
+    if (!ipoib_limiter_admit_from(&tx->txq->limiter, hash, msg->in_port,
+                                  time_msec())) {
         tx_drop(&stats->drop_rate);
         return;
     }
@@ -391,7 +400,7 @@ msg_set_src(struct ipoib_msg *msg, const uint8_t *eth)
 /* Unicasts of 'src' are sent: the control thread is told once a second.  A
  * source has four places. */
 static void
-tx_tell_source(struct tx *tx, uint64_t src, const uint8_t *eth)
+tx_tell_source(struct tx *tx, uint64_t src, const struct dp_packet *packet)
 {
     struct ipoib_txq *txq = tx->txq;
     size_t first = (src * UINT64_C(0x9e3779b97f4a7c15)) >> 58 << 2;
@@ -413,15 +422,16 @@ tx_tell_source(struct tx *tx, uint64_t src, const uint8_t *eth)
     }
     if (txq->sources[victim].mac != src
         && txq->sources[victim].told == tx->now
-        && !ipoib_limiter_admit(&txq->limiter, hash_uint64(src),
-                                time_msec())) {
+        && !ipoib_limiter_admit_from(&txq->limiter, hash_uint64(src),
+                                     packet_in_port(packet), time_msec())) {
         return;
     }
 
     struct ipoib_msg msg = { .type = IPOIB_MSG_TX_HOST };
 
+    msg.in_port = packet_in_port(packet);
     eth_addr_from_uint64(src, &msg.mac);
-    msg_set_src(&msg, eth);
+    msg_set_src(&msg, dp_packet_data(packet));
     if (tx_push(tx, &msg)) {
         txq->sources[victim].mac = src;
         txq->sources[victim].told = tx->now;
@@ -429,11 +439,11 @@ tx_tell_source(struct tx *tx, uint64_t src, const uint8_t *eth)
 }
 
 static inline void
-tx_source(struct tx *tx, uint64_t src, const uint8_t *eth)
+tx_source(struct tx *tx, uint64_t src, const struct dp_packet *packet)
 {
     if (src != tx->last_src) {
         tx->last_src = src;
-        tx_tell_source(tx, src, eth);
+        tx_tell_source(tx, src, packet);
     }
 }
 
@@ -649,7 +659,7 @@ tx_multicast(struct tx *tx, struct dp_packet **packetp, ovs_be16 type,
         uint32_t n = tx->n;
 
         tx_source(tx, ipoib_get_mac((const uint8_t *) &eth->eth_src),
-                  (const uint8_t *) eth);
+                  *packetp);
         tx_append(tx, packetp, dp_packet_data(*packetp), ip_len, ah,
                   IB_QPN_MULTICAST);
         tx->multicast += tx->n - n;
@@ -910,7 +920,7 @@ tx_not_sent(struct tx *tx, struct dp_packet **packetp, uint64_t mac,
 
         /* A path that is being withdrawn has an MTU of 0. */
         mtu = ah && mtu ? MIN(mtu, tx->mtu) : tx->mtu;
-        tx_source(tx, ipoib_get_mac(eth + ETH_ADDR_LEN), eth);
+        tx_source(tx, ipoib_get_mac(eth + ETH_ADDR_LEN), *packetp);
         ipoib_neigh_mark_used(neigh, tx->now);
         if (ip_len > mtu) {
             tx_too_long(tx, *packetp, ip_len, mtu, tx->running ? ah : NULL,
@@ -982,7 +992,7 @@ tx_slice(struct tx *tx, struct dp_packet *packets[], size_t n)
             tx_not_sent(tx, &packets[i], macs[i], ip_len, slots[i], ah);
             continue;
         }
-        tx_source(tx, ipoib_get_mac(eths[i] + ETH_ADDR_LEN), eths[i]);
+        tx_source(tx, ipoib_get_mac(eths[i] + ETH_ADDR_LEN), packets[i]);
         ipoib_neigh_mark_used(neigh, tx->now);
         tx_append(tx, &packets[i], eths[i], ip_len, ah, neigh->qpn);
     }

@@ -185,6 +185,21 @@ parse_sa(const char *name, const struct smap *args, enum ipoib_sa_mode *mode,
 }
 
 static bool
+parse_guard(const char *name, const struct smap *args, bool *strict,
+            char **errp)
+{
+    const char *s = smap_get_def(args, "guard", "note");
+
+    *strict = !strcmp(s, "strict");
+    if (!*strict && strcmp(s, "note")) {
+        VLOG_WARN_BUF(errp, "%s: options:guard=%s is neither 'note' nor "
+                      "'strict'", name, s);
+        return false;
+    }
+    return true;
+}
+
+static bool
 parse_peers(const char *name, const struct smap *args,
             enum ipoib_peer_mode *mode, char **errp)
 {
@@ -315,6 +330,7 @@ netdev_ipoib_parse_options(const char *name, const struct smap *args,
         || !get_number(name, args, "max-host-groups", DEFAULT_HOST_GROUPS, 1,
                        IPOIB_MCAST_MAX, &host_groups, errp)
         || !parse_peers(name, args, &config->peers, errp)
+        || !parse_guard(name, args, &config->guard_strict, errp)
         || !parse_mcast_router(name, args, &config->mcast_router, errp)
         || !parse_device(name, args, &options->device, errp)) {
         return false;
@@ -335,7 +351,7 @@ netdev_ipoib_log_unknown_options(const char *name, const struct smap *args)
     static const char *const known[] = {
         "device", "port", "pkey", "pkey-map", "n_rxq", "n_rxq_desc",
         "n_txq_desc", "max-host-qps", "host-queues", "max-neighbours",
-        "proxy", "peers", "sa", "ib-leave", "eth-mtu", "clamp-mss",
+        "proxy", "peers", "guard", "sa", "ib-leave", "eth-mtu", "clamp-mss",
         "mcast-router",
         "max-groups", "max-host-groups",
     };
@@ -388,6 +404,7 @@ netdev_ipoib_format_options(const struct ipoib_dev_options *options,
                     options->config.host_queues);
     smap_add_format(args, "max-neighbours", "%"PRIuSIZE,
                     options->config.max_neighbours);
+    smap_add(args, "guard", options->config.guard_strict ? "strict" : "note");
     smap_add(args, "peers",
              ipoib_peer_mode_to_string(options->config.peers));
     smap_add(args, "proxy",

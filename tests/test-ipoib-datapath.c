@@ -206,6 +206,17 @@ test_limiter(void)
         continue;
     }
     ovs_assert(n == IPOIB_LIMIT_BURST);
+
+    /* Who makes up sources empties the bucket of its own place only. */
+    ipoib_limiter_init(&limiter);
+    n = 0;
+    for (uint32_t i = 0; i < 1000000; i++) {
+        n += ipoib_limiter_admit_from(&limiter, i * 0x9e3779b9u, 5, 7000);
+    }
+    ovs_assert(n == IPOIB_LIMIT_PLACE_BURST);
+    ovs_assert(ipoib_limiter_admit_from(&limiter, 12345, 6, 7000));
+    ovs_assert(!ipoib_limiter_admit_from(&limiter, 12345, 5, 7000));
+    ovs_assert(ipoib_limiter_admit_from(&limiter, 12345, 5, 7001));
 }
 
 /* Receive. */

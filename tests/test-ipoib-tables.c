@@ -459,6 +459,10 @@ check_neigh_limits(void)
     }
     ovs_assert(by_addr(t, &addr0) && by_addr(t, &addr1));
     ovs_assert(ipoib_neigh_table_count(t) == 10);
+    ovs_assert(ipoib_neigh_was_forgotten(
+                   t, ipoib_standin_mac(PKEY, &last_removed, 0)));
+    ovs_assert(!ipoib_neigh_was_forgotten(
+                   t, ipoib_standin_mac(PKEY, &addr0, 0)));
     ipoib_neigh_table_set_max(t, 3);
     ovs_assert(ipoib_neigh_table_count(t) == 3 && n_removed == 15);
     ipoib_neigh_table_set_max(t, 0);
@@ -737,6 +741,62 @@ check_host_lru(void)
     ipoib_host_table_destroy(t);
 }
 
+/* Who makes up neighbours or hosts takes no more than a part of the table. */
+static void
+check_shares(void)
+{
+    struct ipoib_neigh_table *t = ipoib_neigh_table_create(PKEY, 80, NULL,
+                                                           NULL);
+    struct ipoib_host_table *h = ipoib_host_table_create(80, NULL, NULL);
+    struct ipoib_host *host;
+    unsigned int changes;
+    long long int now = 100000;
+
+    for (int i = 0; i < 60; i++) {
+        struct ipoib_addr addr = make_addr(GUID + 1 + i, 0x100);
+        struct eth_addr mac = { .ea = { 2, 0, 0, 0, 0, i } };
+
+        ovs_assert(ipoib_neigh_learn(t, &addr, NULL, 100 + i, now, &changes));
+        ipoib_host_set_source(h, i);
+        ovs_assert(ipoib_host_learn(h, mac, 0, NULL, now, &changes));
+    }
+    ipoib_host_set_source(h, 1000);
+    for (int i = 0; i < 10000; i++) {
+        struct ipoib_addr addr = make_addr(0x77000000 + i, 0x200 + i);
+        struct eth_addr mac = { .ea = { 6, 0, 0, 0, i >> 8, i } };
+
+        now++;
+        ovs_assert(ipoib_neigh_learn(t, &addr, NULL, 7, now, &changes));
+        ovs_assert(ipoib_host_learn(h, mac, 0, NULL, now, &changes));
+        ovs_assert(ipoib_neigh_find(t, &addr));
+        ovs_assert(ipoib_host_find(h, mac, 0));
+    }
+    ovs_assert(ipoib_neigh_table_count(t) == 80);
+    ovs_assert(ipoib_host_table_count(h) == 80);
+    for (int i = 0; i < 60; i++) {
+        struct ipoib_addr addr = make_addr(GUID + 1 + i, 0x100);
+        struct eth_addr mac = { .ea = { 2, 0, 0, 0, 0, i } };
+
+        ovs_assert(ipoib_neigh_find(t, &addr));
+        ovs_assert(ipoib_host_find(h, mac, 0));
+    }
+
+    /* Others get what the former has beyond its share. */
+    for (int i = 0; i < 10; i++) {
+        struct eth_addr mac = { .ea = { 2, 0, 0, 0, 1, i } };
+
+        ipoib_host_set_source(h, 2000 + i);
+        ovs_assert(ipoib_host_learn(h, mac, 0, NULL, now + 1, &changes));
+    }
+    /* A host that moves to another port counts there. */
+    ipoib_host_set_source(h, 3000);
+    struct eth_addr mover = { .ea = { 2, 0, 0, 0, 1, 0 } };
+    host = ipoib_host_learn(h, mover, 0, NULL, now, &changes);
+    ovs_assert(host && !changes && host->source == 3000);
+    ipoib_host_table_destroy(h);
+    ipoib_neigh_table_destroy(t);
+}
+
 static void
 test_ipoib_tables_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
 {
@@ -751,6 +811,7 @@ test_ipoib_tables_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
     check_neigh_rounds();
     check_hosts();
     check_host_lru();
+    check_shares();
 }
 
 OVSTEST_REGISTER("test-ipoib-tables", test_ipoib_tables_main);
