@@ -331,9 +331,7 @@ static void
 partition_run_announcements(struct ipoib_partition *part, long long int now)
 {
     size_t n = 0;
-    bool up;
-
-    bool standby;
+    bool up, standby;
 
     atomic_read_relaxed(&part->shared.up, &up);
     atomic_read_relaxed(&part->shared.standby, &standby);
@@ -597,7 +595,7 @@ static void
 partition_wait(struct ipoib_hca_client *client)
 {
     struct ipoib_partition *part = partition_of_client(client);
-    bool up;
+    bool up, standby;
 
     if (ipoib_hca_has_failed(part->hca)) {
         return;
@@ -610,9 +608,11 @@ partition_wait(struct ipoib_hca_client *client)
     ipoib_hostqps_wait(part->hostqps);
     ipoib_partition_wait_peers(part);
     poll_timer_wait_until(part->next_age);
-    /* A partition that is down has nobody to announce to. */
+    /* A partition that is down has nobody to announce to, and one on standby
+     * nothing to say. */
     atomic_read_relaxed(&part->shared.up, &up);
-    if (up && !ovs_list_is_empty(&part->announce)) {
+    atomic_read_relaxed(&part->shared.standby, &standby);
+    if (up && !standby && !ovs_list_is_empty(&part->announce)) {
         poll_timer_wait_until(part->next_announce);
     }
     if (part->n_queries) {
