@@ -135,21 +135,23 @@ umad_push(struct umad *u, ib_user_mad_t *umad, size_t length, int status)
     umad_push_rx(u, rx);
 }
 
-/* Hands on the answer of 'length' bytes, more than a datagram has, which the
- * kernel has put together from its segments, as segments again. */
+/* Hands on the table of 'length' bytes, with its headers, which the kernel has
+ * put together from segments, as segments again. */
 static void
-umad_push_long(struct umad *u, ib_user_mad_t *umad, size_t length)
+umad_push_table(struct umad *u, ib_user_mad_t *umad, size_t length)
 {
     const size_t header = offsetof(struct ib_sa_mad, data);
     const uint8_t *data = umad_get_mad(umad);
 
-    for (size_t ofs = header; ofs < length; ofs += IB_SA_DATA_LEN) {
+    for (size_t ofs = header; ofs < length || ofs == header;
+         ofs += IB_SA_DATA_LEN) {
         size_t n = MIN(IB_SA_DATA_LEN, length - ofs);
         struct umad_rx *rx = xzalloc(sizeof *rx);
         struct ib_sa_mad *mad = &rx->mad;
 
         rx->slid = ntohs(umad->addr.lid);
         memcpy(mad, data, header);
+        mad->rmpp_version = IB_RMPP_VERSION;
         memcpy(mad->data, data + ofs, n);
         mad->rmpp_type = IB_RMPP_TYPE_DATA;
         mad->rmpp_flags = IB_RMPP_FLAG_ACTIVE;
@@ -180,12 +182,15 @@ static void
 umad_received(struct umad *u, ib_user_mad_t *umad, int length)
 {
     int status = umad_status(umad);
+    const struct ib_sa_mad *mad = ALIGNED_CAST(const struct ib_sa_mad *,
+                                               umad->data);
+    int header = offsetof(struct ib_sa_mad, data);
 
-    if (status || (length >= offsetof(struct ib_sa_mad, data)
-                   && length <= IB_MAD_LEN)) {
+    if (!status && length >= header && mad->method == IB_METHOD_GET_TABLE_RESP
+        && mad->rmpp_flags & IB_RMPP_FLAG_ACTIVE) {
+        umad_push_table(u, umad, length);
+    } else if (status || (length >= header && length <= IB_MAD_LEN)) {
         umad_push(u, umad, length, status);
-    } else if (length > IB_MAD_LEN) {
-        umad_push_long(u, umad, length);
     } else {
         COVERAGE_INC(ipoib_umad_bad_length);
     }

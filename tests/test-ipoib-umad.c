@@ -54,6 +54,8 @@ struct client {
     struct ipoib_sa *sa;
     struct ib_gid gid;
     int n_ok, n_refused, n_timeouts;
+    size_t n_records;           /* Of the last table, and */
+    bool has_broadcast;         /* whether 'rec' was there. */
     struct ib_mcmember_record rec; /* Of the last answer that is one. */
 };
 
@@ -210,6 +212,39 @@ client_path(struct client *client, uint64_t xor_guid)
 }
 
 static void
+table_answer(void *client_, int error, uint16_t status, const uint8_t *records,
+             size_t n, size_t size)
+{
+    struct client *client = client_;
+
+    client->n_ok += !error && !status;
+    client->n_refused += !error && status;
+    client->n_timeouts += error == ETIMEDOUT;
+    client->n_records = n;
+    for (size_t i = 0; i < n; i++) {
+        client->has_broadcast |= !memcmp(records + i * size, &client->rec.mgid,
+                                         sizeof client->rec.mgid);
+    }
+}
+
+/* Asks for the table of groups, of which 'n' records are to come.  (Of answers
+ * of several datagrams, libumad2sim hands on the first one, with three.) */
+static void
+client_table(struct client *client, size_t n)
+{
+    struct ib_mcmember_record rec;
+
+    memset(&rec, 0, sizeof rec);
+    rec.pkey = htons(IB_PKEY_DEFAULT);
+    ipoib_sa_send_get_table(client->sa, IB_ATTR_MCMEMBER_RECORD, IB_MCM_PKEY,
+                            &rec, sizeof rec, table_answer, client);
+    expect(client, "table", 1, 0, 0);
+    if (client->n_records != n) {
+        ovs_fatal(0, "%"PRIuSIZE" records", client->n_records);
+    }
+}
+
+static void
 test_client(const char *ca, int n)
 {
     struct ib_mcmember_record b;
@@ -222,10 +257,13 @@ test_client(const char *ca, int n)
     client_mcast(&client, -1, true, NULL);
     expect(&client, "broadcast", 1, 0, 0);
     b = client.rec;
+    client_table(&client, 1);
+    ovs_assert(client.has_broadcast);
     for (int i = 0; i < n; i++) {
         client_mcast(&client, i, true, &b);
     }
     expect(&client, "joins", n, 0, 0);
+    client_table(&client, MIN(n + 1, 3));
     client_path(&client, 0);
     client_path(&client, UINT64_C(1) << 40);
     expect(&client, "paths", 1, 1, 0);
