@@ -23,6 +23,7 @@
 #include "ipoib-packet.h"
 #include "ipoib-snoop.h"
 #include "ovstest.h"
+#include "random.h"
 #include "util.h"
 
 /* Groups that were joined and not left. */
@@ -422,6 +423,81 @@ check_queries(void)
     dp_packet_delete(mld);
 }
 
+/* Messages of all types whose bytes are at random, but for the checksum, in
+ * buffers that are no longer than they are, so that valgrind sees what is read
+ * behind them. */
+static void
+check_random(void)
+{
+    static const uint8_t types4[] = { 0x11, 0x12, 0x16, 0x17, 0x22 };
+    static const uint8_t types6[] = { 130, 131, 132, 143 };
+    struct ipoib_snoop *snoop = ipoib_snoop_create(&ops, NULL);
+    long long int now = 1000;
+
+    random_set_seed(0x1234);
+    for (int i = 0; i < 30000; i++) {
+        size_t len = 8 + random_range(random_range(4) ? 40 : 300);
+        bool v6 = random_range(2), pim = !random_range(8);
+        size_t l4_ofs = v6 ? IPV6_HEADER_LEN : IP_HEADER_LEN;
+        uint8_t *ip = xzalloc(l4_ofs + len), *l4 = ip + l4_ofs;
+        ovs_be16 sum;
+
+        random_bytes(l4, len);
+        for (size_t j = 4; j < len; j++) {
+            /* Lengths that fit, and groups, must not be rare. */
+            l4[j] &= random_range(3) ? 3 : 0xff;
+            l4[j] = random_range(16) ? l4[j] : v6 ? 0xff : 0xe0;
+        }
+        l4[0] = (pim ? 0x20 : v6 ? types6[random_range(ARRAY_SIZE(types6))]
+                 : types4[random_range(ARRAY_SIZE(types4))]);
+        l4[2] = l4[3] = 0;
+        if (!random_range(3)) {
+            /* For all groups, if it is a query. */
+            memset(l4 + 4, 0, MIN(len - 4, 20));
+        }
+        if (v6) {
+            ip[0] = 0x60;
+            ip[5] = len;
+            ip[7] = 1;
+            ip[8] = 0xfe;
+            ip[9] = 0x80;
+            sum = packet_csum_upperlayer6(ALIGNED_CAST(void *, ip), l4,
+                                          pim ? IPPROTO_PIM : IPPROTO_ICMPV6,
+                                          len);
+        } else {
+            ip[12] = 10;
+            sum = csum(l4, len);
+        }
+        memcpy(l4 + 2, &sum, sizeof sum);
+        now += random_range(2000);
+        if (pim) {
+            ipoib_snoop_pim(snoop, v6, ip, l4_ofs + len, l4_ofs, now);
+        } else if (!random_range(4)) {
+            ipoib_snoop_from_fabric(snoop, v6, ip, l4_ofs + len, l4_ofs, now);
+        } else if (v6) {
+            ipoib_snoop_mld(snoop, ip, l4_ofs + len, l4_ofs,
+                            host(random_range(20)), now);
+        } else {
+            ipoib_snoop_igmp(snoop, ip, l4_ofs + len, l4_ofs,
+                             host(random_range(20)), now);
+        }
+        ipoib_snoop_run(snoop, now);
+        ovs_assert(n_joined == ipoib_snoop_n_groups(snoop));
+        free(ip);
+    }
+    ovs_assert(ipoib_snoop_querier(snoop, false)->since
+               && ipoib_snoop_querier(snoop, true)->since);
+
+    /* All go in the end. */
+    for (uint32_t i = 0; i < 20; i++) {
+        ipoib_snoop_host_gone(snoop, host(i), now);
+    }
+    ovs_assert(!ipoib_snoop_n_members(snoop));
+    ipoib_snoop_run(snoop, now + 4000000);
+    ovs_assert(!n_joined);
+    ipoib_snoop_destroy(snoop);
+}
+
 static void
 test_ipoib_snoop_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
 {
@@ -431,6 +507,7 @@ test_ipoib_snoop_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
     check_fast_leave();
     check_querier();
     check_parsing();
+    check_random();
     check_queries();
 }
 
