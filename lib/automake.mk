@@ -42,6 +42,7 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-packet.h \
 	lib/ipoib-partition-born.c \
 	lib/ipoib-partition-peers.c \
+	lib/ipoib-partition-prio.c \
 	lib/ipoib-partition-private.h \
 	lib/ipoib-partition-queues.c \
 	lib/ipoib-partition-send.c \
@@ -59,6 +60,8 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-pool.h \
 	lib/ipoib-port.c \
 	lib/ipoib-port.h \
+	lib/ipoib-prio.c \
+	lib/ipoib-prio.h \
 	lib/ipoib-ring-private.h \
 	lib/ipoib-ring.c \
 	lib/ipoib-ring.h \

@@ -862,6 +862,14 @@ ipoib_neigh_set_ah(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
     atomic_store_explicit(&fast->ah, ah, memory_order_release);
 }
 
+void
+ipoib_neigh_set_ahs(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
+                    struct ipoib_neigh_ahs *ahs)
+{
+    atomic_store_explicit(&ipoib_neigh_fast(t, neigh->slot)->ahs, ahs,
+                          memory_order_release);
+}
+
 /* Rounds. */
 
 static void

@@ -32,10 +32,16 @@
 #include <infiniband/verbs.h>
 #include "ipoib-packet.h"
 #include "ipoib-table.h"
+#include "ipoib-prio.h"
 #include "openvswitch/hmap.h"
 #include "openvswitch/list.h"
 #include "ovs-atomic.h"
 #include "util.h"
+
+/* Ways to a neighbour by class of options:prio-map; NULL: as class 0. */
+struct ipoib_neigh_ahs {
+    ATOMIC(struct ibv_ah *) ah[IPOIB_MAX_CLASSES]; /* Acquire to read. */
+};
 
 /* What the data path reads.  Written by the writer only, but for 'used'. */
 struct ipoib_neigh_fast {
@@ -45,8 +51,10 @@ struct ipoib_neigh_fast {
     uint32_t qpn;
     atomic_uint32_t used;       /* time_now() of the last packet either way,
                                  * by whoever forwards it. */
+    ATOMIC(struct ipoib_neigh_ahs *) ahs; /* Of other classes, or NULL.
+                                           * Acquire to read. */
     uint16_t mtu;               /* Largest IP packet that the path takes. */
-    uint8_t pad[64 - 8 - 8 - 16 - 4 - 4 - 2];
+    uint8_t pad[64 - 8 - 8 - 16 - 4 - 4 - 8 - 2];
 };
 BUILD_ASSERT_DECL(sizeof(struct ipoib_neigh_fast) == CACHE_LINE_SIZE);
 
@@ -92,6 +100,7 @@ struct ipoib_neigh {
 
     /* For the owner of the table; 0 and empty in a new neighbour. */
     void *path;
+    void *prio;                 /* Paths of classes other than 0. */
     struct ovs_list wait;       /* Packets that wait for the path. */
     size_t n_wait;
 
@@ -188,6 +197,10 @@ size_t ipoib_neigh_flush(struct ipoib_neigh_table *); /* How many went. */
  * from now on.  The caller destroys the old AH after an RCU grace period. */
 void ipoib_neigh_set_ah(struct ipoib_neigh_table *, struct ipoib_neigh *,
                         struct ibv_ah *ah, uint16_t mtu);
+/* The same for other classes.  The caller frees the old 'ahs' after an RCU
+ * grace period. */
+void ipoib_neigh_set_ahs(struct ipoib_neigh_table *, struct ipoib_neigh *,
+                         struct ipoib_neigh_ahs *ahs);
 
 /* 'neigh' is known by 'lid' (base LID, not 0) from now on. */
 void ipoib_neigh_set_lid(struct ipoib_neigh_table *, struct ipoib_neigh *,

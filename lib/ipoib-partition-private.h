@@ -24,6 +24,26 @@
  * netdev. */
 void ipoib_partition_update(struct ipoib_partition *);
 
+void ipoib_partition_set_path_params(struct ipoib_partition *);
+
+/* ipoib-partition-prio.c: classes of options:prio-map. */
+/* 'map' holds from now on.  No PMD. */
+void ipoib_partition_prio_configure(struct ipoib_partition *,
+                                    const struct ipoib_prio_map *map);
+void ipoib_partition_prio_destroy(struct ipoib_partition *);
+/* The neighbour's ordinary path is used, no longer used, or has changed. */
+void ipoib_partition_prio_link(struct ipoib_partition *, struct ipoib_neigh *);
+void ipoib_partition_prio_unlink(struct ipoib_partition *,
+                                 struct ipoib_neigh *);
+void ipoib_partition_prio_republish(struct ipoib_partition *,
+                                    struct ipoib_neigh *);
+/* As for the table of ordinary paths. */
+void ipoib_partition_prio_set_params(struct ipoib_partition *,
+                                     const struct ipoib_path_params *);
+void ipoib_partition_prio_refresh(struct ipoib_partition *);
+void ipoib_partition_prio_run(struct ipoib_partition *, long long int now);
+void ipoib_partition_prio_wait(const struct ipoib_partition *);
+
 /* ipoib-partition-send.c. */
 extern const struct ipoib_neigh_ops ipoib_partition_neigh_ops;
 void ipoib_partition_path_changed(void *part, struct ipoib_path *);

@@ -221,6 +221,7 @@ ipoib_partition_configure(struct ipoib_partition *part,
         return error;
     }
     ipoib_neigh_table_set_max(part->shared.neighs, config->max_neighbours);
+    ipoib_partition_prio_configure(part, &config->prio);
     part->config = *config;
     ipoib_partition_set_group_limits(part);
     ipoib_partition_set_peers(part, config->peers);

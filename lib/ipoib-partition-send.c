@@ -204,6 +204,7 @@ neigh_publish(struct ipoib_partition *part, struct neigh_link *link)
 
     ipoib_neigh_set_ah(part->shared.neighs, link->neigh, path->ah,
                        path->ah ? path_mtu(part, path) : 0);
+    ipoib_partition_prio_republish(part, link->neigh);
 }
 
 static struct neigh_link *
@@ -225,6 +226,7 @@ neigh_link(struct ipoib_partition *part, struct ipoib_neigh *neigh)
         ovs_list_push_back(&users->links, &link->node);
         neigh->path = link;
         neigh_publish(part, link);
+        ipoib_partition_prio_link(part, neigh);
     }
     return link;
 }
@@ -237,6 +239,7 @@ neigh_unlink(struct ipoib_partition *part, struct ipoib_neigh *neigh)
     if (link) {
         struct path_users *users = link->path->aux;
 
+        ipoib_partition_prio_unlink(part, neigh);
         ipoib_neigh_set_ah(part->shared.neighs, neigh, NULL, 0);
         ovs_list_remove(&link->node);
         if (ovs_list_is_empty(&users->links)) {

@@ -110,7 +110,6 @@ group_is_broadcast(const struct ipoib_partition *part,
     return ib_gid_equals(&group->mgid, &part->shared.broadcast);
 }
 
-static void partition_set_path_params(struct ipoib_partition *);
 static void partition_set_policy(struct ipoib_partition *);
 
 /* Recomputes whether the partition is up, and its MTU; tells if that
@@ -214,7 +213,7 @@ group_changed(void *part_, struct ipoib_mcast_group *group)
     if (group_is_broadcast(part, group)) {
         if (group->state == IPOIB_MCAST_JOINED) {
             partition_set_group_params(part, group);
-            partition_set_path_params(part);
+            ipoib_partition_set_path_params(part);
         }
         partition_update_state(part);
     }
@@ -359,8 +358,8 @@ partition_run_announcements(struct ipoib_partition *part, long long int now)
 
 /* Parameters and events. */
 
-static void
-partition_set_path_params(struct ipoib_partition *part)
+void
+ipoib_partition_set_path_params(struct ipoib_partition *part)
 {
     const struct ipoib_hca_port *port = part->port;
     struct ipoib_mcast_group *bcast;
@@ -378,6 +377,7 @@ partition_set_path_params(struct ipoib_partition *part)
         .port_mtu = port->attr.active_mtu,
     };
     ipoib_path_table_set_params(part->paths, &params);
+    ipoib_partition_prio_set_params(part, &params);
 }
 
 static void
@@ -434,12 +434,13 @@ partition_port_changed(struct ipoib_hca_client *client, unsigned int changes)
     }
     partition_set_addresses(part);
     partition_set_mcast_params(part);
-    partition_set_path_params(part);
+    ipoib_partition_set_path_params(part);
     if (changes & (IPOIB_PORT_REREGISTER | IPOIB_PORT_SM | IPOIB_PORT_LID
                    | IPOIB_PORT_STATE | IPOIB_PORT_GID)
         && part->port->attr.state == IBV_PORT_ACTIVE) {
         ipoib_mcast_rejoin_all(part->shared.mcast);
         ipoib_path_refresh_all(part->paths);
+        ipoib_partition_prio_refresh(part);
     }
     if (changes & (IPOIB_PORT_GID | IPOIB_PORT_LID)) {
         /* Neighbours know our hosts by the old ones. */
@@ -582,6 +583,7 @@ partition_run(struct ipoib_hca_client *client, long long int now)
     ipoib_partition_born_run(part, now);
     ipoib_mcast_run(part->shared.mcast, now);
     ipoib_path_table_run(part->paths, now);
+    ipoib_partition_prio_run(part, now);
     ipoib_hostqps_run(part->hostqps, now);
     partition_run_aging(part, now);
     partition_run_leavers(part);
@@ -605,6 +607,7 @@ partition_wait(struct ipoib_hca_client *client)
     ipoib_partition_born_wait(part);
     ipoib_mcast_wait(part->shared.mcast);
     ipoib_path_table_wait(part->paths);
+    ipoib_partition_prio_wait(part);
     ipoib_hostqps_wait(part->hostqps);
     ipoib_partition_wait_peers(part);
     poll_timer_wait_until(part->next_age);
@@ -751,7 +754,7 @@ ipoib_partition_create(struct ipoib_hca_port *port, uint16_t pkey,
     part->snoop = ipoib_snoop_create(&snoop_ops, part);
     part->known = ipoib_known_create(part->pkey);
     partition_join_link_scope(part);
-    partition_set_path_params(part);
+    ipoib_partition_set_path_params(part);
     ipoib_partition_born_init(part);
     ipoib_hca_port_add_client(port, &part->client);
     *partp = part;
@@ -776,6 +779,7 @@ ipoib_partition_destroy(struct ipoib_partition *part)
 
     ipoib_neigh_table_destroy(part->shared.neighs);
     ipoib_path_table_destroy(part->paths);
+    ipoib_partition_prio_destroy(part);
     ipoib_partition_destroy_queues(part);
     ipoib_host_table_destroy(part->shared.hosts);
     ipoib_hostqps_destroy(part->hostqps);

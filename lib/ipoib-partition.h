@@ -30,6 +30,7 @@
 #include "ipoib-known.h"
 #include "ipoib-mcast.h"
 #include "ipoib-path.h"
+#include "ipoib-prio.h"
 #include "ipoib-ring.h"
 #include "ipoib-snoop.h"
 #include "openvswitch/token-bucket.h"
@@ -67,6 +68,7 @@ struct ipoib_partition_config {
     unsigned int host_queues;   /* options:host-queues, 0: all. */
     bool proxy_reply;           /* options:proxy=reply. */
     bool guard_strict;          /* options:guard=strict. */
+    struct ipoib_prio_map prio; /* options:prio-map. */
     enum ipoib_sa_mode sa;      /* options:sa. */
     enum ipoib_leave leave;     /* options:ib-leave. */
     enum ipoib_peer_mode peers; /* options:peers. */
@@ -122,6 +124,8 @@ struct ipoib_partition {
     unsigned int n_txq;
     struct ipoib_hostqps *hostqps;
     struct ipoib_path_table *paths;
+    struct ipoib_prio_map prio;
+    struct ipoib_path_table *prio_paths[IPOIB_MAX_CLASSES]; /* From 1 on. */
     struct ipoib_snoop *snoop;
     struct ipoib_known *known;  /* Hosts, for other ports of the process. */
     struct {                    /* ipoib-partition-born.c. */

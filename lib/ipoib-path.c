@@ -165,6 +165,7 @@ path_ask(struct ipoib_path *path, long long int now)
     struct ipoib_path_table *table = path->table;
     const struct ipoib_path_params *params = &table->params;
     struct ib_path_record rec;
+    uint64_t mask = IB_PR_MASK_IPOIB;
 
     memset(&rec, 0, sizeof rec);
     rec.dgid = path->dgid;
@@ -172,13 +173,17 @@ path_ask(struct ipoib_path *path, long long int now)
     rec.tclass = params->tclass;
     rec.numb_path = 1;
     rec.pkey = htons(params->pkey | IB_PKEY_FULL);
+    if (params->wants_sl) {
+        rec.qos_sl = htons(params->sl);
+        mask |= IB_PR_SL;
+    }
 
     ovs_list_remove(&path->todo);
     ovs_list_init(&path->todo);
     path->last_asked = now;
     path->request = ipoib_sa_send(table->sa, IB_METHOD_GET,
-                                  IB_ATTR_PATH_RECORD, IB_PR_MASK_IPOIB, &rec,
-                                  sizeof rec, path_answer, path);
+                                  IB_ATTR_PATH_RECORD, mask, &rec, sizeof rec,
+                                  path_answer, path);
     table->n_requests++;
     COVERAGE_INC(ipoib_path_query);
 }
@@ -247,6 +252,14 @@ path_set_ah(struct ipoib_path *path, const struct ibv_ah_attr *attr,
     return 0;
 }
 
+/* A traffic class is seen in a GRH only. */
+static bool
+path_needs_grh(const struct ipoib_path_params *params,
+               const struct ibv_ah_attr *attr)
+{
+    return params->needs_grh || params->sets_tclass || attr->grh.hop_limit;
+}
+
 static void
 path_rec_to_attr(const struct ipoib_path *path,
                  const struct ib_path_record *rec, struct ibv_ah_attr *attr)
@@ -267,9 +280,10 @@ path_rec_to_attr(const struct ipoib_path *path,
     memcpy(attr->grh.dgid.raw, rec->dgid.raw, IB_GID_LEN);
     attr->grh.flow_label = raw_flow_hop >> 8 & 0xfffff;
     attr->grh.hop_limit = raw_flow_hop & 0xff;
-    attr->grh.traffic_class = rec->tclass;
+    attr->grh.traffic_class = (params->sets_tclass ? params->grh_tclass
+                               : rec->tclass);
     attr->grh.sgid_index = 0;
-    attr->is_global = params->needs_grh || attr->grh.hop_limit;
+    attr->is_global = path_needs_grh(params, attr);
 }
 
 static uint8_t
@@ -303,6 +317,7 @@ path_succeed(struct ipoib_path *path, const struct ib_path_record *rec)
     path->mtu = path_mtu(path);
     path->dlid = attr.dlid;
     path->sl = attr.sl;
+    path->tclass = attr.grh.traffic_class;
     path->rate = attr.static_rate;
     path->hop_limit = attr.grh.hop_limit;
     path->resolved = path_now(path->table);
@@ -315,13 +330,15 @@ path_succeed(struct ipoib_path *path, const struct ib_path_record *rec)
     }
 }
 
-/* Returns true if 'rec' is something to send by. */
+/* Returns true if 'rec' is something to send by, and what was asked for. */
 static bool
-path_rec_is_good(const struct ib_path_record *rec)
+path_rec_is_good(const struct ipoib_path_params *params,
+                 const struct ib_path_record *rec)
 {
     uint16_t dlid = ntohs(rec->dlid);
 
-    return dlid && dlid < IB_LID_MULTICAST && ib_mtu_bytes(rec->mtu & 0x3f);
+    return dlid && dlid < IB_LID_MULTICAST && ib_mtu_bytes(rec->mtu & 0x3f)
+           && (!params->wants_sl || (ntohs(rec->qos_sl) & 0xf) == params->sl);
 }
 
 static void
@@ -339,7 +356,7 @@ path_answer(void *path_, int error, uint16_t status,
         const struct ib_path_record *rec
             = ALIGNED_CAST(const struct ib_path_record *, mad->data);
 
-        if (path_rec_is_good(rec)) {
+        if (path_rec_is_good(&path->table->params, rec)) {
             path_succeed(path, rec);
             return;
         }
@@ -368,7 +385,9 @@ path_params_equal(const struct ipoib_path_params *a,
     return ib_gid_equals(&a->sgid, &b->sgid) && a->port == b->port
            && a->lid == b->lid && a->lmc == b->lmc && a->pkey == b->pkey
            && a->tclass == b->tclass && a->needs_grh == b->needs_grh
-           && a->port_mtu == b->port_mtu;
+           && a->port_mtu == b->port_mtu && a->wants_sl == b->wants_sl
+           && a->sl == b->sl && a->sets_tclass == b->sets_tclass
+           && a->grh_tclass == b->grh_tclass;
 }
 
 /* Returns an array of all paths, of which there are '*n', for a walk whose
@@ -399,7 +418,7 @@ path_apply_params(struct ipoib_path *path)
 
     attr.src_path_bits &= (1u << params->lmc) - 1;
     attr.port_num = params->port;
-    attr.is_global = params->needs_grh || attr.grh.hop_limit;
+    attr.is_global = path_needs_grh(params, &attr);
     path->last_error = path_set_ah(path, &attr, &changed);
     path->mtu = path_mtu(path);
     if (changed || path->mtu != old_mtu) {

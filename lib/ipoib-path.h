@@ -49,6 +49,7 @@ struct ipoib_path {
     int last_error;             /* errno value of the last try. */
     long long int resolved;     /* time_msec() of the last good answer. */
     unsigned int n_users;
+    uint8_t tclass;             /* In a GRH. */
     bool stale;                 /* To be asked again; AH is still used. */
     void *aux;                  /* For the table's owner; NULL at first. */
 
@@ -74,6 +75,11 @@ struct ipoib_path_params {
     uint8_t tclass;             /* Of the broadcast group. */
     bool needs_grh;             /* The port requires a GRH. */
     uint8_t port_mtu;           /* Active MTU, IB enum. */
+
+    /* Priorities: paths with the service level 'sl', if the SA grants it, and
+     * with 'grh_tclass' in a GRH. */
+    bool wants_sl, sets_tclass;
+    uint8_t sl, grh_tclass;
 };
 
 struct ipoib_path_table;

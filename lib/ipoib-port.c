@@ -192,18 +192,19 @@ port_sort(struct ipoib_port *port)
 
 /* Makes the table of the data path. */
 static void
-port_make_table(struct ipoib_port *port)
+port_make_table(struct ipoib_port *port, const struct ipoib_prio_map *prio)
 {
     struct ipoib_port_table *table;
 
     free(port->table);
     port->table = NULL;
-    if (port->n == 1 && !port->devs[0].dev->vid) {
+    if (port->n == 1 && !port->devs[0].dev->vid && !prio->n) {
         return;
     }
 
     table = port->table = xzalloc(sizeof *table);
     table->main = port->devs[0].dev->part;
+    table->prio = *prio;
     memset(table->of_vid, IPOIB_PORT_NONE, sizeof table->of_vid);
     for (size_t i = 0; i < port->n; i++) {
         const struct ipoib_dev *dev = port->devs[i].dev;
@@ -237,7 +238,7 @@ ipoib_port_configure(struct ipoib_port *port,
             error = e;
         }
     }
-    port_make_table(port);
+    port_make_table(port, &config->prio);
     return error;
 }
 
@@ -358,53 +359,68 @@ ipoib_port_recv(const struct ipoib_port_table *table, unsigned int queue,
     return EAGAIN;
 }
 
-/* Index of the member that 'packet' is for, or IPOIB_PORT_NONE, and then
- * '*tagged' says whether it has a tag.  Otherwise its tag is taken off. */
-static uint8_t
-port_classify(const struct ipoib_port_table *table, struct dp_packet *packet,
-              bool *tagged)
-{
-    const struct vlan_eth_header *veh = dp_packet_data(packet);
-    uint8_t member;
+/* What becomes of a packet. */
+struct verdict {
+    uint8_t member;             /* Or IPOIB_PORT_NONE. */
+    uint8_t class;              /* Of options:prio-map. */
+    bool tagged;                /* With a VLAN. */
+};
 
-    if (dp_packet_size(packet) < ETH_HEADER_LEN
-        || !eth_type_vlan(veh->veth_type)) {
-        *tagged = false;
-        return table->of_vid[0];
-    }
-    *tagged = true;
-    if (veh->veth_type != htons(ETH_TYPE_VLAN_8021Q)
-        || dp_packet_size(packet) < VLAN_ETH_HEADER_LEN) {
-        return IPOIB_PORT_NONE;
-    }
-    /* VID 0 says that there is only a priority. */
-    *tagged = vlan_tci_to_vid(veh->veth_tci) != 0;
-    member = table->of_vid[vlan_tci_to_vid(veh->veth_tci)];
-    if (member != IPOIB_PORT_NONE) {
-        ipoib_packet_pop_tag(packet);
-    }
-    return member;
+static bool
+verdict_equals(const struct verdict *a, const struct verdict *b)
+{
+    return (a->member == b->member && a->class == b->class
+            && (a->member != IPOIB_PORT_NONE || a->tagged == b->tagged));
 }
 
-/* Sends 'batch', all of member 'member', or drops it for want of one. */
+/* Says what becomes of 'packet'.  If it has a member, its tag is taken off. */
 static void
-port_send_member(const struct ipoib_port_table *table, uint8_t member,
-                 bool tagged, unsigned int queue,
-                 struct dp_packet_batch *batch, bool concurrent)
+port_classify(const struct ipoib_port_table *table, struct dp_packet *packet,
+              struct verdict *v)
+{
+    const struct vlan_eth_header *veh = dp_packet_data(packet);
+
+    v->class = (table->prio.n ? ipoib_prio_classify(&table->prio, packet) : 0);
+    if (dp_packet_size(packet) < ETH_HEADER_LEN
+        || !eth_type_vlan(veh->veth_type)) {
+        v->tagged = false;
+        v->member = table->of_vid[0];
+        return;
+    }
+    v->tagged = true;
+    v->member = IPOIB_PORT_NONE;
+    if (veh->veth_type != htons(ETH_TYPE_VLAN_8021Q)
+        || dp_packet_size(packet) < VLAN_ETH_HEADER_LEN) {
+        return;
+    }
+    /* VID 0 says that there is only a priority. */
+    v->tagged = vlan_tci_to_vid(veh->veth_tci) != 0;
+    v->member = table->of_vid[vlan_tci_to_vid(veh->veth_tci)];
+    if (v->member != IPOIB_PORT_NONE) {
+        ipoib_packet_pop_tag(packet);
+    }
+}
+
+/* Sends 'batch', whose packets have all the same verdict 'v', or drops it for
+ * want of a member. */
+static void
+port_send_same(const struct ipoib_port_table *table, const struct verdict *v,
+               unsigned int queue, struct dp_packet_batch *batch,
+               bool concurrent)
 {
     const struct ipoib_partition *part
-        = member == IPOIB_PORT_NONE ? table->main
-                                    : table->members[member].part;
+        = (v->member == IPOIB_PORT_NONE ? table->main
+                                        : table->members[v->member].part);
     struct ipoib_txq *txq = part->txqs[queue];
 
     if (concurrent) {
         ovs_spin_lock(&txq->lock);
     }
-    if (member != IPOIB_PORT_NONE) {
-        ipoib_tx_batch(txq, batch);
+    if (v->member != IPOIB_PORT_NONE) {
+        ipoib_tx_batch_class(txq, batch, v->class);
     } else {
-        ipoib_count(tagged ? &txq->stats.drop_vlan
-                           : &txq->stats.drop_untagged,
+        ipoib_count(v->tagged ? &txq->stats.drop_vlan
+                              : &txq->stats.drop_untagged,
                     dp_packet_batch_size(batch));
         dp_packet_delete_batch(batch, true);
     }
@@ -421,13 +437,12 @@ ipoib_port_send(const struct ipoib_port_table *table, unsigned int queue,
     size_t n;
 
     IPOIB_BATCH_SLICES (packets, n, batch) {
-        uint8_t members[NETDEV_MAX_BURST];
-        bool tagged[NETDEV_MAX_BURST];
+        struct verdict verdicts[NETDEV_MAX_BURST];
 
         for (size_t i = 0; i < n; i++) {
-            members[i] = port_classify(table, packets[i], &tagged[i]);
+            port_classify(table, packets[i], &verdicts[i]);
         }
-        /* The packets of one member, in order, then of the next. */
+        /* The packets of one member and class, in order, then of the next. */
         for (size_t i = 0; i < n; i++) {
             struct dp_packet_batch same;
 
@@ -436,15 +451,12 @@ ipoib_port_send(const struct ipoib_port_table *table, unsigned int queue,
             }
             ipoib_batch_init(&same);
             for (size_t j = i; j < n; j++) {
-                if (packets[j] && members[j] == members[i]
-                    && (members[i] != IPOIB_PORT_NONE
-                        || tagged[j] == tagged[i])) {
+                if (packets[j] && verdict_equals(&verdicts[i], &verdicts[j])) {
                     ipoib_batch_push(&same, packets[j]);
                     packets[j] = NULL;
                 }
             }
-            port_send_member(table, members[i], tagged[i], queue, &same,
-                             concurrent);
+            port_send_same(table, &verdicts[i], queue, &same, concurrent);
             ipoib_batch_destroy(&same);
         }
     }

@@ -32,8 +32,8 @@
 struct dp_packet_batch;
 struct smap;
 
-/* What PMDs read of a port that has more than one partition; it does not
- * change. */
+/* What PMDs read of a port that has more than one partition, or priorities; it
+ * does not change. */
 #define IPOIB_PORT_NONE UINT8_MAX
 struct ipoib_port_table {
     struct ipoib_partition *main; /* Counts what has no partition. */
@@ -43,6 +43,7 @@ struct ipoib_port_table {
         uint16_t vid;           /* 0: untagged. */
     } members[IPOIB_MAX_VLANS];
     uint8_t of_vid[1 << 12];    /* Index in 'members', or IPOIB_PORT_NONE. */
+    struct ipoib_prio_map prio; /* options:prio-map. */
 };
 
 struct ipoib_port {
@@ -59,7 +60,8 @@ struct ipoib_port {
     } devs[2 * IPOIB_MAX_VLANS];
 
     struct ipoib_vlan_map vlans; /* As ipoib_port_set() was told. */
-    struct ipoib_port_table *table; /* NULL: untagged frames only. */
+    struct ipoib_port_table *table; /* NULL: untagged frames of class 0
+                                     * only. */
     struct ipoib_rx_stats rx_stats; /* Of partitions that are gone. */
     struct ipoib_tx_stats tx_stats;
 };

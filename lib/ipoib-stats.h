@@ -102,6 +102,8 @@
             "claims of a neighbour's address, or in another MAC's name")     \
     COUNTER(drop_spoof, "tx_drop_spoof",                                     \
             "such claims, with options:guard=strict")                        \
+    COUNTER(prio_refused, "tx_prio_refused",                                 \
+            "sent with the path's own SL, as the SA did not grant another")   \
     COUNTER(drop_error, "tx_drop_error", "completions with an error")        \
     COUNTER(drop_post, "tx_drop_post", "refused by the device")              \
     COUNTER(drop_queue_full, "tx_drop_queue_full",                           \

@@ -60,6 +60,7 @@ struct tx {
                                  * MTU, or 0 if it is not running. */
     uint32_t clamp;             /* TCP's MSS is kept to IP packets of so many
                                  * bytes; 0: it is not. */
+    unsigned int class;         /* Of options:prio-map. */
     bool wake;                  /* The control thread got something. */
     const struct ipoib_share *share; /* NULL: nothing is shared. */
     uint64_t last_src;          /* Source MAC of the last unicast packet. */
@@ -952,10 +953,24 @@ tx_clamp(struct tx *tx, uint8_t *const eths[], const uint64_t macs[],
     }
 }
 
+/* The way to 'neigh' for packets of the batch's class, or NULL. */
+static struct ibv_ah *
+tx_class_ah(const struct tx *tx, struct ipoib_neigh_fast *neigh)
+{
+    struct ibv_ah *ah = NULL;
+    struct ipoib_neigh_ahs *ahs;
+
+    atomic_read_explicit(&neigh->ahs, &ahs, memory_order_acquire);
+    if (ahs) {
+        atomic_read_explicit(&ahs->ah[tx->class], &ah, memory_order_acquire);
+    }
+    return ah;
+}
+
 /* Sends 'n' packets, at most NETDEV_MAX_BURST, in order.  Deletes those that
- * nobody keeps. */
-static void
-tx_slice(struct tx *tx, struct dp_packet *packets[], size_t n)
+ * nobody keeps.  'classes' says that they are of a class other than 0. */
+static inline ALWAYS_INLINE void
+tx_slice__(struct tx *tx, struct dp_packet *packets[], size_t n, bool classes)
 {
     struct ipoib_neigh_fast *neighs[NETDEV_MAX_BURST];
     uint8_t *eths[NETDEV_MAX_BURST];
@@ -994,6 +1009,12 @@ tx_slice(struct tx *tx, struct dp_packet *packets[], size_t n)
         }
         tx_source(tx, ipoib_get_mac(eths[i] + ETH_ADDR_LEN), packets[i]);
         ipoib_neigh_mark_used(neigh, tx->now);
+        if (classes) {
+            struct ibv_ah *class_ah = tx_class_ah(tx, neigh);
+
+            ah = class_ah ? class_ah : ah;
+            ipoib_count(&tx->txq->stats.prio_refused, !class_ah);
+        }
         tx_append(tx, &packets[i], eths[i], ip_len, ah, neigh->qpn);
     }
     if (OVS_LIKELY(tx->n)) {
@@ -1002,6 +1023,18 @@ tx_slice(struct tx *tx, struct dp_packet *packets[], size_t n)
     for (size_t i = 0; i < n; i++) {
         dp_packet_delete(packets[i]);
     }
+}
+
+static void
+tx_slice(struct tx *tx, struct dp_packet *packets[], size_t n)
+{
+    tx_slice__(tx, packets, n, false);
+}
+
+static void
+tx_slice_class(struct tx *tx, struct dp_packet *packets[], size_t n)
+{
+    tx_slice__(tx, packets, n, true);
 }
 
 static void
@@ -1027,8 +1060,9 @@ tx_init(struct tx *tx, struct ipoib_txq *txq)
     }
 }
 
-void
-ipoib_tx_batch(struct ipoib_txq *txq, struct dp_packet_batch *batch)
+static inline ALWAYS_INLINE void
+tx_batch(struct ipoib_txq *txq, struct dp_packet_batch *batch,
+         unsigned int class)
 {
     struct dp_packet **packets;
     struct tx tx;
@@ -1044,6 +1078,7 @@ ipoib_tx_batch(struct ipoib_txq *txq, struct dp_packet_batch *batch)
     }
 
     tx_init(&tx, txq);
+    tx.class = class;
     IPOIB_BATCH_SLICES (packets, n, batch) {
         if (OVS_UNLIKELY(standby)) {
             tx_standby(&tx, packets, n);
@@ -1055,11 +1090,28 @@ ipoib_tx_batch(struct ipoib_txq *txq, struct dp_packet_batch *batch)
         tx.running = tx_is_running(txq);
         tx.room = tx.running ? tx_room(txq->slots) : 0;
         tx.limit = tx.running ? tx.mtu : 0;
-        tx_slice(&tx, packets, n);
+        if (class) {
+            tx_slice_class(&tx, packets, n);
+        } else {
+            tx_slice(&tx, packets, n);
+        }
     }
     if (tx.wake) {
         ipoib_waker_wake(txq->shared->waker);
     }
+}
+
+void
+ipoib_tx_batch(struct ipoib_txq *txq, struct dp_packet_batch *batch)
+{
+    tx_batch(txq, batch, 0);
+}
+
+void
+ipoib_tx_batch_class(struct ipoib_txq *txq, struct dp_packet_batch *batch,
+                     unsigned int class)
+{
+    tx_batch(txq, batch, class);
 }
 
 void

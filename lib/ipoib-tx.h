@@ -28,6 +28,10 @@ struct dp_packet_batch;
  * queue, and is an RCU reader. */
 void ipoib_tx_batch(struct ipoib_txq *, struct dp_packet_batch *batch);
 
+/* The same for frames of class 'class' of options:prio-map. */
+void ipoib_tx_batch_class(struct ipoib_txq *, struct dp_packet_batch *batch,
+                          unsigned int class);
+
 /* Takes completions of a queue that has gone idle, so that what the packets
  * of its last burst hold is released.  As above. */
 void ipoib_tx_reap(struct ipoib_txq *);

@@ -159,12 +159,12 @@ cell(const struct json *row, const struct column *column)
     return shash_find_data(json_object(row), column->key);
 }
 
-/* True if the table is to have 'column'.  That of VLANs is left out where
- * there are none. */
+/* True if the table is to have 'column'.  Those of VLANs and classes are left
+ * out where there are none. */
 static bool
 column_is_shown(const struct json *rows, const struct column *column)
 {
-    if (strcmp(column->key, "vlan")) {
+    if (strcmp(column->key, "vlan") && strcmp(column->key, "class")) {
         return true;
     }
     for (size_t i = 0; i < ipoib_json_array_size(rows); i++) {
@@ -351,6 +351,7 @@ static const struct show show_port = { .add = port_add };
 struct row_aux {
     struct ipoib_dev *dev;
     struct json *rows;
+    unsigned int class;         /* Of paths. */
 };
 
 static void
@@ -395,7 +396,7 @@ neigh_add_row(struct ipoib_neigh *neigh, void *aux_)
 static void
 neigh_add(struct ipoib_dev *dev, struct json *rows)
 {
-    struct row_aux aux = { dev, rows };
+    struct row_aux aux = { .dev = dev, .rows = rows };
     size_t pos = 0;
 
     ipoib_neigh_walk(dev->part->shared.neighs, &pos, MAX_ROWS, neigh_add_row,
@@ -440,7 +441,7 @@ host_add_row(struct ipoib_host *host, void *aux_)
 static void
 host_add(struct ipoib_dev *dev, struct json *rows)
 {
-    struct row_aux aux = { dev, rows };
+    struct row_aux aux = { .dev = dev, .rows = rows };
     size_t pos = 0;
 
     ipoib_host_walk(dev->part->shared.hosts, &pos, MAX_ROWS, host_add_row,
@@ -469,7 +470,10 @@ path_add_row(const struct ipoib_path *path, void *aux_)
     json_object_put_string(json, "state",
                            ipoib_path_state_to_string(path->state));
     put_int(json, "lid", path->ah ? path->dlid : 0);
-    put_int(json, "sl", path->sl);
+    put_int(json, "class", aux->class);
+    put_int(json, "sl", path->ah || !aux->class ? path->sl
+            : MAX(aux->dev->part->prio.classes[aux->class].sl, 0));
+    put_int(json, "tclass", path->tclass);
     put_int(json, "mtu", ib_mtu_bytes(path->mtu));
     put_int(json, "rate", MAX(ibv_rate_to_mbps(path->rate), 0));
     put_int(json, "neighbours", path->n_users);
@@ -481,15 +485,20 @@ path_add_row(const struct ipoib_path *path, void *aux_)
 static void
 path_add(struct ipoib_dev *dev, struct json *rows)
 {
-    struct row_aux aux = { dev, rows };
+    struct row_aux aux = { .dev = dev, .rows = rows };
 
     ipoib_path_for_each(dev->part->paths, path_add_row, &aux);
+    for (unsigned int i = 1; i <= dev->part->prio.n; i++) {
+        aux.class = i;
+        ipoib_path_for_each(dev->part->prio_paths[i], path_add_row, &aux);
+    }
 }
 
 static const struct column path_columns[] = {
     { "port", "port" }, { "VLAN", "vlan" }, { "GID", "gid" },
     { "state", "state" },
-    { "LID", "lid" }, { "SL", "sl" }, { "MTU", "mtu" }, { "Mb/s", "rate" },
+    { "LID", "lid" }, { "class", "class" }, { "SL", "sl" }, { "MTU", "mtu" },
+    { "Mb/s", "rate" },
     { "neighbours", "neighbours" }, { "stale", "stale" },
     { "SA status", "sa-status" }, { NULL, NULL },
 };
@@ -529,7 +538,7 @@ mcast_add_row(const struct ipoib_mcast_group *group, void *aux_)
 static void
 mcast_add(struct ipoib_dev *dev, struct json *rows)
 {
-    struct row_aux aux = { dev, rows };
+    struct row_aux aux = { .dev = dev, .rows = rows };
 
     ipoib_mcast_for_each(dev->part->shared.mcast, mcast_add_row, &aux);
 }
@@ -572,7 +581,7 @@ snoop_add_row(const struct in6_addr *group, struct eth_addr mac, bool exclude,
 static void
 snoop_add(struct ipoib_dev *dev, struct json *rows)
 {
-    struct row_aux aux = { dev, rows };
+    struct row_aux aux = { .dev = dev, .rows = rows };
 
     ipoib_snoop_for_each(dev->part->snoop, snoop_add_row, &aux);
 }
@@ -807,7 +816,7 @@ static void
 events_add(struct ipoib_dev *dev, struct json *rows)
 {
     static const struct ipoib_events none;
-    struct row_aux aux = { dev, rows };
+    struct row_aux aux = { .dev = dev, .rows = rows };
 
     /* Those of the HCA port once for each netdev. */
     ipoib_events_merge(dev->is_first ? &dev->port->events : &none,

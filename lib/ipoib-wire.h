@@ -334,6 +334,7 @@ BUILD_ASSERT_DECL(sizeof(struct ib_mcmember_record) == 52);
 #define IB_PR_TCLASS    (1u << 10)
 #define IB_PR_NUMB_PATH (1u << 12)
 #define IB_PR_PKEY      (1u << 13)
+#define IB_PR_SL        (1u << 15)
 #define IB_PR_MASK_IPOIB 0x340cu
 
 struct ib_path_record {

@@ -133,6 +133,20 @@ parse_vlans(const char *name, const struct smap *args,
 }
 
 static bool
+parse_prio(const char *name, const struct smap *args,
+           struct ipoib_prio_map *map, char **errp)
+{
+    const char *s = smap_get(args, "prio-map");
+    char *error = s ? ipoib_prio_map_parse(map, s) : NULL;
+
+    if (error) {
+        VLOG_WARN_BUF(errp, "%s: options:prio-map=%s: %s", name, s, error);
+        free(error);
+    }
+    return !error;
+}
+
+static bool
 parse_proxy(const char *name, const struct smap *args, bool *reply,
             char **errp)
 {
@@ -312,6 +326,7 @@ netdev_ipoib_parse_options(const char *name, const struct smap *args,
     memset(options, 0, sizeof *options);
     if (!get_number(name, args, "port", 1, 1, UINT8_MAX, &port, errp)
         || !parse_vlans(name, args, vlans, errp)
+        || !parse_prio(name, args, &config->prio, errp)
         || !get_number(name, args, "n_rxq", 1, 1, MAX_RXQ, &n_rxq, errp)
         || !parse_n_desc(name, args, "n_rxq_desc", &config->n_rxq_desc, errp)
         || !parse_n_desc(name, args, "n_txq_desc", &config->n_txq_desc, errp)
@@ -349,11 +364,11 @@ void
 netdev_ipoib_log_unknown_options(const char *name, const struct smap *args)
 {
     static const char *const known[] = {
-        "device", "port", "pkey", "pkey-map", "n_rxq", "n_rxq_desc",
-        "n_txq_desc", "max-host-qps", "host-queues", "max-neighbours",
-        "proxy", "peers", "guard", "sa", "ib-leave", "eth-mtu", "clamp-mss",
-        "mcast-router",
-        "max-groups", "max-host-groups",
+        "device", "port", "pkey", "pkey-map", "prio-map", "n_rxq",
+        "n_rxq_desc", "n_txq_desc", "max-host-qps", "host-queues",
+        "max-neighbours", "proxy", "peers", "guard", "sa", "ib-leave",
+        "eth-mtu", "clamp-mss", "mcast-router", "max-groups",
+        "max-host-groups",
     };
     const struct smap_node *node;
 
@@ -367,6 +382,18 @@ netdev_ipoib_log_unknown_options(const char *name, const struct smap *args)
             VLOG_INFO("%s: ignores options:%s, which it does not know", name,
                       node->key);
         }
+    }
+}
+
+static void
+get_prio(const struct ipoib_prio_map *map, struct smap *args)
+{
+    if (map->n) {
+        struct ds s = DS_EMPTY_INITIALIZER;
+
+        ipoib_prio_map_format(map, &s);
+        smap_add(args, "prio-map", ds_cstr(&s));
+        ds_destroy(&s);
     }
 }
 
@@ -395,6 +422,7 @@ netdev_ipoib_format_options(const struct ipoib_dev_options *options,
     smap_add(args, "device", options->device);
     smap_add_format(args, "port", "%"PRIu8, options->port);
     get_vlans(vlans, args);
+    get_prio(&options->config.prio, args);
     smap_add_format(args, "n_rxq", "%u", options->config.n_rxq);
     smap_add_format(args, "n_rxq_desc", "%u", options->config.n_rxq_desc);
     smap_add_format(args, "n_txq_desc", "%u", options->config.n_txq_desc);

@@ -33,6 +33,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-proxy.c \
 	tests/test-ipoib-sa.c \
 	tests/test-ipoib-snoop.c \
+	tests/test-ipoib-prio.c \
 	tests/test-ipoib-vlan.c \
 	tests/test-ipoib-subnet.c \
 	tests/test-ipoib-tables-load.c \
@@ -87,6 +88,7 @@ SYSTEM_TESTSUITE_AT = \
 	tests/system-ipoib-events-opensm.at \
 	tests/system-ipoib-opensm.at \
 	tests/system-ipoib-traffic.at \
+	tests/system-ipoib-prio.at \
 	tests/system-ipoib-vlan.at \
 	tests/system-ipoib-gateway.at \
 	tests/system-ipoib-host.at \

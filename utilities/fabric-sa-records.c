@@ -333,7 +333,6 @@ fabric_sa_port_infos(struct fabric *fabric,
 #define PR_FLOW       (1u << 8)
 #define PR_REVERSIBLE (1u << 11)
 #define PR_QOS_CLASS  (1u << 14)
-#define PR_SL         (1u << 15)
 #define PR_MTU        ((1u << 16) | (1u << 17))
 #define PR_RATE       ((1u << 18) | (1u << 19))
 #define PR_LIFE       ((1u << 20) | (1u << 21))
@@ -373,7 +372,7 @@ path_suits(const struct ib_path_record *path,
 {
     return ((!(mask & IB_PR_DLID) || path->dlid == want->dlid)
             && (!(mask & IB_PR_SLID) || path->slid == want->slid)
-            && (!(mask & PR_SL)
+            && (!(mask & IB_PR_SL)
                 || !(ntohs(path->qos_sl ^ want->qos_sl) & 0xf))
             && ((mask & PR_MTU) != PR_MTU
                 || fabric_sa_select(want->mtu, path->mtu & 0x3f))
@@ -400,6 +399,18 @@ path_copy_request(struct ib_path_record *path,
     if (mask & PR_QOS_CLASS) {
         path->qos_sl |= want->qos_sl & htons(0xfff0);
     }
+}
+
+/* The service level of paths: that of the fabric, or what 'want' asks for if
+ * it is granted. */
+static uint8_t
+path_sl(const struct fabric *fabric, const struct fabric_sa_request *request,
+        const struct ib_path_record *want)
+{
+    uint8_t sl = ntohs(want->qos_sl) & 0xf;
+
+    return (request->mask & IB_PR_SL && fabric->cfg.more_sls & 1u << sl
+            ? sl : fabric->cfg.sl);
 }
 
 /* Appends the paths from 'src' to 'dst' that suit 'request' to 'records', but
@@ -431,7 +442,7 @@ add_paths(struct fabric *fabric, const struct fabric_sa_request *request,
             .raw_flow_hop = htonl(need_grh ? GRH_HOP_LIMIT : 0),
             .numb_path = PR_REVERSIBLE_BIT,
             .pkey = htons(pkey),
-            .qos_sl = htons(fabric->cfg.sl),
+            .qos_sl = htons(path_sl(fabric, request, want)),
             .mtu = IB_SELECTOR_EXACTLY << 6 | MIN(src->mtu, dst->mtu),
             .rate = IB_SELECTOR_EXACTLY << 6 | fabric->cfg.rate,
             .life = IB_SELECTOR_EXACTLY << 6 | fabric->cfg.timeout,

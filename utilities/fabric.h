@@ -121,6 +121,7 @@ struct fabric_config {
     uint8_t group_rate;         /* Enumeration, of broadcast groups. */
     uint8_t width, speed;       /* Of links, in agreement with 'rate'. */
     uint8_t sl;
+    uint16_t more_sls;          /* Bits: granted to who asks for them. */
     uint8_t lmc;                /* Of new ports. */
     uint8_t timeout;            /* Subnet timeout and packet lifetime. */
     uint32_t qkey;              /* Of broadcast groups. */

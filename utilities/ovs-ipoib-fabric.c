@@ -391,6 +391,19 @@ check(const char *option, char *error)
 }
 
 static void
+parse_more_sls(const char *name, const char *s, struct fabric_config *cfg)
+{
+    char *list = xstrdup(s), *save = NULL;
+
+    cfg->more_sls = 0;
+    for (char *sl = strtok_r(list, ",", &save); sl;
+         sl = strtok_r(NULL, ",", &save)) {
+        cfg->more_sls |= 1u << parse_number(name, sl, 15);
+    }
+    free(list);
+}
+
+static void
 parse_prefix(const char *s, struct fabric_config *cfg)
 {
     unsigned long long int prefix;
@@ -458,6 +471,7 @@ enum {
     OPT_RATE,
     OPT_GROUP_RATE,
     OPT_SL,
+    OPT_MORE_SLS,
     OPT_LMC,
     OPT_QKEY,
     OPT_PREFIX,
@@ -474,7 +488,8 @@ static bool
 is_builtin_only(int c)
 {
     return (c == OPT_PKEYS || c == OPT_GROUP_RATE || c == OPT_SL
-            || c == OPT_LMC || c == OPT_QKEY || c == OPT_PREFIX);
+            || c == OPT_MORE_SLS || c == OPT_LMC || c == OPT_QKEY
+            || c == OPT_PREFIX);
 }
 
 static const struct option long_options[] = {
@@ -487,6 +502,7 @@ static const struct option long_options[] = {
     {"rate",       required_argument, NULL, OPT_RATE},
     {"group-rate", required_argument, NULL, OPT_GROUP_RATE},
     {"sl",         required_argument, NULL, OPT_SL},
+    {"more-sls",   required_argument, NULL, OPT_MORE_SLS},
     {"lmc",        required_argument, NULL, OPT_LMC},
     {"qkey",       required_argument, NULL, OPT_QKEY},
     {"prefix",     required_argument, NULL, OPT_PREFIX},
@@ -524,6 +540,9 @@ apply_fabric_option(const struct option *option, const char *s,
         return true;
     case OPT_SL:
         cfg->sl = parse_number(name, s, 15);
+        return true;
+    case OPT_MORE_SLS:
+        parse_more_sls(name, s, cfg);
         return true;
     case OPT_LMC:
         cfg->lmc = parse_number(name, s, 7);
@@ -630,6 +649,7 @@ usage(void)
            "  --rate=GBPS             of links (100)\n"
            "  --group-rate=GBPS       of broadcast groups (10)\n"
            "  --sl=SL                 service level (0)\n"
+           "  --more-sls=SL[,SL]...   others, for paths that ask for them\n"
            "  --lmc=LMC               of ports: 2^LMC LIDs each (0)\n"
            "  --qkey=QKEY             of broadcast groups (0x0b1b)\n"
            "  --prefix=PREFIX         GID prefix (fe80000000000000)\n"
