@@ -845,6 +845,9 @@ ipoib_control_message(struct ipoib_partition *part, struct ipoib_msg *msg,
     case IPOIB_MSG_RX_MOVED:
         rx_moved(part, msg);
         break;
+    case IPOIB_MSG_RX_PROBE:
+        ipoib_hostqps_probed(part->hostqps, msg->dqpn, now);
+        break;
     case IPOIB_MSG_TX_ARP:
         tx_arp(part, msg, now);
         break;

@@ -41,6 +41,8 @@ enum ipoib_msg_type {
                                  * source IP 'src', wrote to 'dqpn'. */
     IPOIB_MSG_RX_MOVED,         /* No packet: the neighbour 'slot' was not
                                  * known by 'slid' and its QPN. */
+    IPOIB_MSG_RX_PROBE,         /* No packet: the watchdog's came to 'dqpn',
+                                 * a host's. */
     /* To be sent.  The packet begins with the Ethernet header. */
     IPOIB_MSG_TX_ARP,           /* ARP or RARP. */
     IPOIB_MSG_TX_ND,

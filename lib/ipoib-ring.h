@@ -90,6 +90,8 @@ struct ipoib_rxq {
         unsigned int idle;      /* Seconds without a packet. */
         unsigned int missed;    /* Probes that did not come. */
         unsigned int n_restarts; /* In a row. */
+        uint64_t total;         /* 'seen', and probes of hosts' QPs. */
+        bool alive;             /* 'total' went up in the last second. */
     } watch;
 };
 

@@ -33,6 +33,8 @@
     COUNTER(no_buffer, "rx_no_buffer",                                       \
             "refills of the queue for which buffers were missing")           \
     COUNTER(probes, "rx_probes", "the watchdog's own packets")               \
+    COUNTER(host_probes, "rx_host_probes",                                   \
+            "the same, to queue pairs of hosts")                             \
     COUNTER(drop_error, "rx_drop_error", "completions with an error")        \
     COUNTER(drop_own, "rx_drop_own", "our own packets, looped back")         \
     COUNTER(drop_short, "rx_drop_short", "shorter than their headers")       \
