@@ -177,6 +177,7 @@ watch_rxq(struct ipoib_partition *part, struct ipoib_rxq *rxq)
 {
     uint64_t seen = rxq_seen(rxq);
     uint64_t total = seen + ipoib_counter_read(&rxq->stats.host_probes);
+    uint64_t ring_full = ipoib_counter_read(&rxq->stats.drop_ring_full);
     uint64_t drained;
     bool polled, up;
 
@@ -184,8 +185,11 @@ watch_rxq(struct ipoib_partition *part, struct ipoib_rxq *rxq)
     atomic_read_relaxed(&part->shared.up, &up);
     polled = drained != rxq->watch.drained;
     rxq->watch.drained = drained;
-    rxq->watch.alive = total != rxq->watch.total;
+    /* A probe of a host's QP for which the ring was full has come, too. */
+    rxq->watch.alive = (total != rxq->watch.total
+                        && ring_full == rxq->watch.ring_full);
     rxq->watch.total = total;
+    rxq->watch.ring_full = ring_full;
     if (seen != rxq->watch.seen || !polled || !up) {
         if (seen != rxq->watch.seen) {
             rxq->watch.n_restarts = 0;

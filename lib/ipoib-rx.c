@@ -509,9 +509,10 @@ rx_own(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data)
         return rx_drop(rx, wc->wr_id, &stats->probes);
     }
     rx_msg_init(rx, wc, data, IPOIB_MSG_RX_PROBE, &msg);
-    if (ipoib_msgq_push(rx->rxq->to_control, &msg)) {
-        rx->wake = true;
+    if (!ipoib_msgq_push(rx->rxq->to_control, &msg)) {
+        return rx_drop(rx, wc->wr_id, &stats->drop_ring_full);
     }
+    rx->wake = true;
     return rx_drop(rx, wc->wr_id, &stats->host_probes);
 }
 
