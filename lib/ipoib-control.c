@@ -1021,6 +1021,9 @@ ipoib_control_message(struct ipoib_partition *part, struct ipoib_msg *msg,
     case IPOIB_MSG_RX_ERROR:
         rx_error(part, msg);
         break;
+    case IPOIB_MSG_RX_PROBE:
+        ipoib_hostqps_probed(part->hostqps, msg->dqpn, now);
+        break;
     case IPOIB_MSG_TX_ARP:
         tx_arp(part, msg, now);
         break;

@@ -40,6 +40,13 @@ VLOG_DEFINE_THIS_MODULE(ipoib_hostqp);
 /* QPNs that rest at most; beyond that the eldest go first. */
 #define MAX_RESTING 16384
 
+/* A QP in use is sent a packet this long, in ms, after the last one came, so
+ * many QPs a second at most; and one a second if it does not come, until so
+ * many are missed. */
+#define PROBE_INTERVAL 10000
+#define PROBE_MAX 64
+#define PROBE_MISSED 3
+
 enum hostqp_state {
     HOSTQP_READY,
     HOSTQP_IN_USE,
@@ -60,6 +67,10 @@ struct hostqp {
     bool counted;               /* 'drained' is valid. */
     uint64_t drained;           /* Receive queue's count at that time. */
     struct grace *grace;        /* DRAINING: of its withdrawal. */
+    struct ovs_list probe_node; /* In list 'probing', if 'probing'. */
+    bool probing;               /* A probe is on its way. */
+    unsigned int n_missed;      /* Probes, in a row. */
+    long long int next_probe;
 };
 
 /* An RCU grace period that somebody waits for without blocking.  Both the
@@ -80,6 +91,7 @@ struct ipoib_hostqps {
     struct hmap by_qpn;         /* All of struct hostqp. */
     struct ovs_list *ready;     /* One list for each receive queue. */
     size_t *n_ready;
+    struct ovs_list probing;    /* Of those in use. */
     struct ovs_list draining;   /* Eldest first. */
     struct ovs_list resting;    /* Eldest first. */
     size_t n_in_use, n_draining, n_resting, n_sharing;
@@ -95,6 +107,7 @@ ipoib_hostqps_create(struct ipoib_shared *shared, struct ipoib_ctlq *ctlq)
     hqs->shared = shared;
     hqs->ctlq = ctlq;
     hmap_init(&hqs->by_qpn);
+    ovs_list_init(&hqs->probing);
     ovs_list_init(&hqs->draining);
     ovs_list_init(&hqs->resting);
     return hqs;
@@ -235,6 +248,7 @@ static void
 hostqp_use(struct ipoib_hostqps *hqs, struct hostqp *hq)
 {
     hq->state = HOSTQP_IN_USE;
+    hq->next_probe = time_msec() + PROBE_INTERVAL;
     hq->next = NULL;
     hqs->n_in_use++;
 }
@@ -349,9 +363,22 @@ grace_start(void)
     return grace;
 }
 
+/* Whatever was on its way to 'hq' has come, or does not matter any more. */
+static void
+hostqp_end_probe(struct hostqp *hq, long long int now)
+{
+    if (hq->probing) {
+        hq->probing = false;
+        ovs_list_remove(&hq->probe_node);
+    }
+    hq->n_missed = 0;
+    hq->next_probe = now + PROBE_INTERVAL;
+}
+
 static void
 hostqp_retire(struct ipoib_hostqps *hqs, struct hostqp *hq)
 {
+    hostqp_end_probe(hq, time_msec());
     hq->state = HOSTQP_DRAINING;
     hq->since = time_msec();
     hq->last_wqe = hq->counted = false;
@@ -390,6 +417,7 @@ hostqp_free(struct ipoib_hostqps *hqs, struct hostqp *hq)
 {
     int error;
 
+    hostqp_end_probe(hq, 0);
     ipoib_table_remove(hqs->shared->own_qpns, hq->qp->qp_num);
     ipoib_ctlq_forget(hqs->ctlq, hq->qp->qp_num);
     hmap_remove(&hqs->by_qpn, &hq->node);
@@ -575,6 +603,49 @@ ipoib_hostqps_resume(struct ipoib_hostqps *hqs, uint32_t qpn)
     return (!verbs->query_qp(qp, &attr, IBV_QP_STATE, &init_attr)
             && attr.qp_state == IBV_QPS_ERR
             && ipoib_hostqps_restart(hqs, qpn));
+}
+
+void
+ipoib_hostqps_probed(struct ipoib_hostqps *hqs, uint32_t qpn,
+                     long long int now)
+{
+    struct hostqp *hq = hostqp_find(hqs, qpn);
+
+    if (hq && hq->probing) {
+        hostqp_end_probe(hq, now);
+    }
+}
+
+void
+ipoib_hostqps_watch(struct ipoib_hostqps *hqs,
+                    const struct ipoib_hostqps_watcher *w, long long int now)
+{
+    size_t n = ovs_list_size(&hqs->probing);
+    struct hostqp *hq;
+
+    LIST_FOR_EACH_SAFE (hq, probe_node, &hqs->probing) {
+        hq->n_missed += hqs->rxqs[hq->rxq]->watch.alive;
+        if (hq->n_missed < PROBE_MISSED) {
+            w->probe(w->aux, hq->qp, hq->rxq, true);
+        } else {
+            hostqp_end_probe(hq, now);
+            w->stalled(w->aux, hq->qp->qp_num);
+        }
+    }
+    if (n >= PROBE_MAX) {
+        return;
+    }
+    HMAP_FOR_EACH (hq, node, &hqs->by_qpn) {
+        if (hq->state == HOSTQP_IN_USE && !hq->probing
+            && now >= hq->next_probe) {
+            hq->probing = true;
+            ovs_list_push_back(&hqs->probing, &hq->probe_node);
+            w->probe(w->aux, hq->qp, hq->rxq, false);
+            if (++n >= PROBE_MAX) {
+                break;
+            }
+        }
+    }
 }
 
 static void

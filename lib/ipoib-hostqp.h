@@ -89,6 +89,22 @@ bool ipoib_hostqps_event(struct ipoib_hostqps *, enum ibv_event_type,
 void ipoib_hostqps_run(struct ipoib_hostqps *, long long int now);
 void ipoib_hostqps_wait(struct ipoib_hostqps *);
 
+/* Looks for QPs in use that get nothing without an error, about once a second:
+ * calls 'probe' to have a packet sent from a QP to itself, in receive queue
+ * 'rxq', and 'stalled' if a few in a row did not come although the queue has
+ * something else.  'missed' says that one did not come. */
+struct ipoib_hostqps_watcher {
+    void (*probe)(void *aux, struct ibv_qp *, unsigned int rxq, bool missed);
+    void (*stalled)(void *aux, uint32_t qpn);
+    void *aux;
+};
+void ipoib_hostqps_watch(struct ipoib_hostqps *,
+                         const struct ipoib_hostqps_watcher *,
+                         long long int now);
+/* Such a packet has come to 'qpn'. */
+void ipoib_hostqps_probed(struct ipoib_hostqps *, uint32_t qpn,
+                          long long int now);
+
 struct ipoib_hostqp_stats {
     size_t n_ready, n_in_use, n_draining, n_resting, n_sharing;
     uint64_t n_made, n_failed;

@@ -79,9 +79,8 @@ struct ipoib_mad_transport {
 };
 
 /* A transport over a UD QP on 'port' of 'ctx' and in 'pd', which must outlive
- * it, with P_Key index of 0xffff or
- * else 0x7fff or else 0.  Returns NULL with errno set (EPERM: the Q_Key needs
- * CAP_NET_RAW). */
+ * it, with the P_Key index of 0xffff or else 0x7fff or else 0.  Returns NULL
+ * with errno set (EPERM: the Q_Key needs CAP_NET_RAW). */
 struct ipoib_mad_transport *
 ipoib_mad_qp_create(const struct ipoib_verbs *, struct ibv_context *ctx,
                     struct ibv_pd *pd, uint8_t port, ipoib_mad_recv_cb *,

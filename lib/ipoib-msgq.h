@@ -45,6 +45,8 @@ enum ipoib_msg_type {
                                  * was too long.  The rest of the message is
                                  * that packet's, and 'src' its source IP. */
     IPOIB_MSG_RX_PEER,          /* A beacon of another gateway. */
+    IPOIB_MSG_RX_PROBE,         /* No packet: the watchdog's came to 'dqpn',
+                                 * a host's. */
     /* To be sent.  The packet begins with the Ethernet header. */
     IPOIB_MSG_TX_ARP,           /* ARP or RARP. */
     IPOIB_MSG_TX_ND,

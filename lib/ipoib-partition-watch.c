@@ -105,9 +105,9 @@ watch_ctlq(struct ipoib_partition *part, long long int now)
     }
 }
 
-/* Sends a packet to the base QP of 'rxq', which counts it. */
+/* Sends a packet from 'qp' to our own 'qpn', which tells of it. */
 static void
-probe_rxq(struct ipoib_partition *part, const struct ipoib_rxq *rxq)
+send_probe(struct ipoib_partition *part, struct ibv_qp *qp, uint32_t qpn)
     OVS_NO_THREAD_SAFETY_ANALYSIS
 {
     const struct ipoib_hca_port *port = part->port;
@@ -128,10 +128,16 @@ probe_rxq(struct ipoib_partition *part, const struct ipoib_rxq *rxq)
     packet = dp_packet_new(IPOIB_HEADER_LEN);
     header = dp_packet_put_zeros(packet, sizeof *header);
     header->type = htons(IPOIB_TYPE_PROBE);
-    ipoib_ctlq_send(part->ctlq, part->rxqs[0]->base_qp, packet, ah,
-                    rxq->base_qp->qp_num, part->ud.qkey);
+    ipoib_ctlq_send(part->ctlq, qp, packet, ah, qpn, part->ud.qkey);
     dp_packet_delete(packet);
     ipoib_ah_retire(part->hca->reaper, ah);
+}
+
+/* Sends a packet to the base QP of 'rxq', which counts it. */
+static void
+probe_rxq(struct ipoib_partition *part, const struct ipoib_rxq *rxq)
+{
+    send_probe(part, part->rxqs[0]->base_qp, rxq->base_qp->qp_num);
 }
 
 static void
@@ -150,13 +156,17 @@ rxq_stalled(struct ipoib_partition *part, struct ipoib_rxq *rxq)
     }
 }
 
+/* What has come to 'rxq', but for probes of hosts' QPs: these say nothing of
+ * the base QP. */
 static uint64_t
 rxq_seen(const struct ipoib_rxq *rxq)
 {
     uint64_t n = 0;
 
-#define COUNTER(MEMBER, NAME, HELP) \
-    n += ipoib_counter_read(&rxq->stats.MEMBER);
+#define COUNTER(MEMBER, NAME, HELP)                         \
+    if (&rxq->stats.MEMBER != &rxq->stats.host_probes) {    \
+        n += ipoib_counter_read(&rxq->stats.MEMBER);        \
+    }
     IPOIB_RX_COUNTERS
 #undef COUNTER
     return n;
@@ -166,6 +176,8 @@ static void
 watch_rxq(struct ipoib_partition *part, struct ipoib_rxq *rxq)
 {
     uint64_t seen = rxq_seen(rxq);
+    uint64_t total = seen + ipoib_counter_read(&rxq->stats.host_probes);
+    uint64_t ring_full = ipoib_counter_read(&rxq->stats.drop_ring_full);
     uint64_t drained;
     bool polled, up;
 
@@ -173,6 +185,11 @@ watch_rxq(struct ipoib_partition *part, struct ipoib_rxq *rxq)
     atomic_read_relaxed(&part->shared.up, &up);
     polled = drained != rxq->watch.drained;
     rxq->watch.drained = drained;
+    /* A probe of a host's QP for which the ring was full has come, too. */
+    rxq->watch.alive = (total != rxq->watch.total
+                        && ring_full == rxq->watch.ring_full);
+    rxq->watch.total = total;
+    rxq->watch.ring_full = ring_full;
     if (seen != rxq->watch.seen || !polled || !up) {
         if (seen != rxq->watch.seen) {
             rxq->watch.n_restarts = 0;
@@ -188,6 +205,55 @@ watch_rxq(struct ipoib_partition *part, struct ipoib_rxq *rxq)
     }
 }
 
+/* For ipoib_hostqps_watch(). */
+struct host_watch {
+    struct ipoib_partition *part;
+    uint64_t rxqs;              /* 1-bits: their base QPs were probed. */
+};
+
+static void
+host_probe(void *hw_, struct ibv_qp *qp, unsigned int rxq, bool missed)
+{
+    struct host_watch *hw = hw_;
+    uint64_t bit = UINT64_C(1) << (rxq % 64);
+
+    send_probe(hw->part, qp, qp->qp_num);
+    if (missed && !(hw->rxqs & bit)) {
+        /* Is it the QP, or the whole queue? */
+        hw->rxqs |= bit;
+        probe_rxq(hw->part, hw->part->rxqs[rxq]);
+    }
+}
+
+static void
+host_stalled(void *hw_, uint32_t qpn)
+{
+    struct ipoib_partition *part = ((struct host_watch *) hw_)->part;
+
+    part->watch.n_stalled++;
+    if (ipoib_hostqps_restart(part->hostqps, qpn)) {
+        ipoib_partition_recovered(part, qpn,
+                                  "a host's queue pair stood still");
+    }
+}
+
+static void
+watch_hosts(struct ipoib_partition *part, long long int now)
+{
+    struct host_watch hw = { .part = part };
+    const struct ipoib_hostqps_watcher watcher = {
+        .probe = host_probe,
+        .stalled = host_stalled,
+        .aux = &hw,
+    };
+    bool up;
+
+    atomic_read_relaxed(&part->shared.up, &up);
+    if (up) {
+        ipoib_hostqps_watch(part->hostqps, &watcher, now);
+    }
+}
+
 void
 ipoib_partition_watch(struct ipoib_partition *part, long long int now)
 {
@@ -197,5 +263,6 @@ ipoib_partition_watch(struct ipoib_partition *part, long long int now)
     for (unsigned int i = 0; i < part->n_rxq; i++) {
         watch_rxq(part, part->rxqs[i]);
     }
+    watch_hosts(part, now);
     watch_ctlq(part, now);
 }

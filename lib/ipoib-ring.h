@@ -98,6 +98,10 @@ struct ipoib_rxq {
         unsigned int idle;      /* Seconds without a packet. */
         unsigned int missed;    /* Probes that did not come. */
         unsigned int n_restarts; /* In a row. */
+        uint64_t total;         /* 'seen', and probes of hosts' QPs. */
+        uint64_t ring_full;     /* Of those, not told the control thread. */
+        bool alive;             /* 'total' went up in the last second, and
+                                 * 'ring_full' did not. */
     } watch;
 };
 

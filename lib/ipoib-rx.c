@@ -518,6 +518,28 @@ rx_deliver(struct rx *rx, uint64_t id, size_t index, uint8_t *data,
     return dp_packet_clone_data_with_headroom(eth, len, IPOIB_POOL_HEADROOM);
 }
 
+/* A packet that we sent ourselves. */
+static struct dp_packet *
+rx_own(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data)
+{
+    struct ipoib_rx_stats *stats = &rx->rxq->stats;
+    struct ipoib_msg msg;
+    ovs_be16 type;
+
+    memcpy(&type, data + GRH_SPACE, sizeof type);
+    if (type != htons(IPOIB_TYPE_PROBE)) {
+        return rx_drop(rx, wc->wr_id, &stats->drop_own);
+    } else if (wc->qp_num == rx->rxq->base_qp->qp_num) {
+        return rx_drop(rx, wc->wr_id, &stats->probes);
+    }
+    rx_msg_init(rx, wc, data, IPOIB_MSG_RX_PROBE, &msg);
+    if (!ipoib_msgq_push(rx->rxq->to_control, &msg)) {
+        return rx_drop(rx, wc->wr_id, &stats->drop_ring_full);
+    }
+    rx->wake = true;
+    return rx_drop(rx, wc->wr_id, &stats->host_probes);
+}
+
 /* Translates the packet of 'wc', which has 'len' bytes of IP and padding.
  * 'neigh' is what was found for its sender's (SLID, QPN), 'index' is that of
  * its buffer.  Returns NULL if nothing is to be delivered. */
@@ -534,9 +556,7 @@ rx_translate(struct rx *rx, const struct ibv_wc *wc, size_t index,
 
     if (OVS_UNLIKELY((wc->slid & rx->lid_mask) == rx->lid
                      && rx_is_own(rx, wc, data))) {
-        memcpy(&type, data + GRH_SPACE, sizeof type);
-        return rx_drop(rx, wc->wr_id, type == htons(IPOIB_TYPE_PROBE)
-                       ? &stats->probes : &stats->drop_own);
+        return rx_own(rx, wc, data);
     }
 
     memcpy(&type, data + GRH_SPACE, sizeof type);
@@ -919,8 +939,11 @@ rx_standby(struct rx *rx, const struct ibv_wc wc[], size_t n)
             && wc[i].byte_len - IP_OFS <= rx->mtu) {
             memcpy(&type, data + GRH_SPACE, sizeof type);
         }
-        if (type == htons(IPOIB_PEER_TYPE) && is_multicast(&wc[i], data)
-            && !rx_is_own(rx, &wc[i], data)) {
+        if (type && (wc[i].slid & rx->lid_mask) == rx->lid
+            && rx_is_own(rx, &wc[i], data)) {
+            rx_own(rx, &wc[i], data);
+        } else if (type == htons(IPOIB_PEER_TYPE)
+                   && is_multicast(&wc[i], data)) {
             rx_to_control(rx, &wc[i], data, wc[i].byte_len - IP_OFS,
                           IPOIB_MSG_RX_PEER, 0);
         } else {

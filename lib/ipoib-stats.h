@@ -35,6 +35,8 @@
     COUNTER(dhcp_broadcast, "rx_dhcp_broadcast",                             \
             "DHCP requests whose BROADCAST flag was set")                    \
     COUNTER(probes, "rx_probes", "the watchdog's own packets")               \
+    COUNTER(host_probes, "rx_host_probes",                                   \
+            "the same, to queue pairs of hosts")                             \
     COUNTER(spoof, "rx_spoof",                                               \
             "claims of a host's address, or in another port's name")         \
     COUNTER(drop_spoof, "rx_drop_spoof",                                     \

@@ -662,22 +662,22 @@ fabric_reregister(struct call *call)
 
 /* Groups. */
 
-/* Does to 'group' what 'word' says: "qkey=Q_KEY" or "mlid=MLID". */
+/* Parses 'word', "qkey=Q_KEY" or "mlid=MLID", into one of '*qkey' and
+ * '*mlid'. */
 static char *
-change_group(struct fabric *fabric, struct fabric_group *group,
-             const char *word)
+parse_group_word(const char *word, uint32_t *qkey, uint16_t *mlid)
 {
-    unsigned long long int value;
     const char *p = strchr(word, '=');
+    unsigned int value;
 
-    if (!p || !str_to_ullong(p + 1, 0, &value) || value > UINT32_MAX) {
-        return xasprintf("%s: neither qkey=Q_KEY nor mlid=MLID", word);
-    } else if (!strncmp(word, "qkey=", 5)) {
-        group->qkey = value;
-        return NULL;
-    } else if (!strncmp(word, "mlid=", 5)) {
-        return fabric_group_set_mlid(fabric, group,
-                                     MIN(value, UINT16_MAX));
+    if (p && str_to_uint(p + 1, 0, &value)) {
+        if (!strncmp(word, "qkey=", 5)) {
+            *qkey = value;
+            return NULL;
+        } else if (!strncmp(word, "mlid=", 5) && value <= UINT16_MAX) {
+            *mlid = value;
+            return NULL;
+        }
     }
     return xasprintf("%s: neither qkey=Q_KEY nor mlid=MLID", word);
 }
@@ -685,24 +685,34 @@ change_group(struct fabric *fabric, struct fabric_group *group,
 static char *
 fabric_set_group(struct call *call)
 {
+    struct fabric *fabric = call->fabric;
     struct fabric_group *group;
     struct in6_addr mgid;
     struct ib_gid gid;
     char *error = NULL;
+    uint32_t qkey;
+    uint16_t mlid;
 
     if (inet_pton(AF_INET6, call->argv[1], &mgid) != 1) {
         return xasprintf("%s: not an MGID", call->argv[1]);
     }
     memcpy(&gid, &mgid, sizeof gid);
-    group = fabric_group_by_mgid(call->fabric, &gid);
+    group = fabric_group_by_mgid(fabric, &gid);
     if (!group) {
         return xasprintf("%s: there is no such group", call->argv[1]);
     }
+    /* All or nothing. */
+    qkey = group->qkey;
+    mlid = group->mlid;
     for (int i = 2; i < call->argc && !error; i++) {
-        error = change_group(call->fabric, group, call->argv[i]);
+        error = parse_group_word(call->argv[i], &qkey, &mlid);
     }
     if (!error) {
-        fabric_reregister_all(call->fabric);
+        error = fabric_group_set_mlid(fabric, group, mlid);
+    }
+    if (!error) {
+        group->qkey = qkey;
+        fabric_reregister_all(fabric);
     }
     return error;
 }

@@ -255,9 +255,9 @@ forward_multicast(struct fabric *fabric, struct fabric_port *from,
     }
 }
 
-/* Returns that port of those with the LID of 'port' and those after it to
- * which the unicast 'packet' goes: where they require a GRH, by the GID in it.
- * Returns NULL, and counts it, if there is none. */
+/* Returns the one of 'port' and those that share its LID to which the unicast
+ * 'packet' goes: where they require a GRH, by the GID in it.  Returns NULL,
+ * and counts it, if there is none. */
 static struct fabric_port *
 find_by_gid(struct fabric *fabric, struct fabric_port *from,
             struct fabric_port *port, const struct fabric_packet *packet)

@@ -611,6 +611,30 @@ host_hca_init_tx(struct host_hca *hca)
     }
 }
 
+/* Makes the protection domain, and the buffers in it.  Returns false with
+ * errno set if that cannot be. */
+static bool
+host_hca_register_buffers(struct host_hca *hca)
+{
+    const struct ipoib_verbs *verbs = hca->verbs;
+    size_t rx_size = (size_t) N_RX * RX_SIZE;
+    size_t tx_size = (size_t) N_TX * TX_SIZE;
+
+    hca->pd = verbs->alloc_pd(hca->ctx);
+    if (!hca->pd) {
+        return false;
+    }
+    hca->rx_buf = xmalloc_pagealign(rx_size);
+    hca->tx_buf = xmalloc_pagealign(tx_size);
+    hca->rx_mr = verbs->reg_mr(hca->pd, hca->rx_buf, rx_size,
+                               IBV_ACCESS_LOCAL_WRITE);
+    if (hca->rx_mr) {
+        hca->tx_mr = verbs->reg_mr(hca->pd, hca->tx_buf, tx_size,
+                                   IBV_ACCESS_LOCAL_WRITE);
+    }
+    return hca->tx_mr != NULL;
+}
+
 /* Makes everything that the data path needs. */
 static int
 host_hca_create_queues(struct host_hca *hca, char **errp)
@@ -630,19 +654,8 @@ host_hca_create_queues(struct host_hca *hca, char **errp)
         return EOPNOTSUPP;
     }
 
-    what = "allocate a protection domain";
-    hca->pd = verbs->alloc_pd(hca->ctx);
-    if (!hca->pd) {
-        goto error;
-    }
     what = "register memory";
-    hca->rx_buf = xmalloc_pagealign((size_t) N_RX * RX_SIZE);
-    hca->tx_buf = xmalloc_pagealign((size_t) N_TX * TX_SIZE);
-    hca->rx_mr = verbs->reg_mr(hca->pd, hca->rx_buf, (size_t) N_RX * RX_SIZE,
-                               IBV_ACCESS_LOCAL_WRITE);
-    hca->tx_mr = verbs->reg_mr(hca->pd, hca->tx_buf, (size_t) N_TX * TX_SIZE,
-                               IBV_ACCESS_LOCAL_WRITE);
-    if (!hca->rx_mr || !hca->tx_mr) {
+    if (!host_hca_register_buffers(hca)) {
         goto error;
     }
     what = "create completion queues";
