@@ -27,6 +27,7 @@
 
 COVERAGE_DEFINE(ipoib_snoop_too_many);
 COVERAGE_DEFINE(ipoib_snoop_expired);
+COVERAGE_DEFINE(ipoib_snoop_evicted);
 COVERAGE_DEFINE(ipoib_snoop_fast_leave);
 
 /* Members of all groups together, at most. */
@@ -40,6 +41,9 @@ COVERAGE_DEFINE(ipoib_snoop_fast_leave);
 #define N_ASKS 2
 #define ASK_PAUSE 1000
 #define ASK_RATE 50
+
+/* Searches for a group to take away from who has most, a second. */
+#define EVICTION_RATE 100
 
 /* Time for the answers to a query to get here, in ms, beyond what hosts are
  * given. */
@@ -59,14 +63,22 @@ struct snoop_group {
     long long int next_ask;
 };
 
+struct snoop_host {
+    struct hmap_node node;      /* In ipoib_snoop 'hosts', by MAC. */
+    struct eth_addr mac;
+    struct ovs_list members;    /* Of struct snoop_member, not empty. */
+    size_t n;
+};
+
 struct snoop_member {
     struct ovs_list node;       /* In 'group->members'. */
-    struct hmap_node by_mac;    /* In ipoib_snoop 'members'. */
+    struct ovs_list host_node;  /* In 'host->members'. */
+    struct hmap_node hash_node; /* In ipoib_snoop 'members', by both. */
     struct ovs_list heard_node; /* In 'heard' of its family, or empty if it is
                                  * only assumed. */
     struct snoop_group *group;
-    struct eth_addr mac;
-    long long int heard;        /* Last report. */
+    struct snoop_host *host;
+    long long int heard;        /* Last report, 0: none. */
     bool exclude;               /* Filter mode EXCLUDE; or INCLUDE, with */
     size_t n_sources;           /* these. */
     struct in6_addr *sources;
@@ -84,11 +96,13 @@ struct ipoib_snoop {
     const struct ipoib_snoop_ops *ops;
     void *aux;
     struct hmap groups;
+    struct hmap hosts;
     struct hmap members;        /* Of all groups. */
     uint32_t basis;             /* Of hashes of MACs. */
     struct snoop_family families[2];
     struct ovs_list empty;      /* Groups without members. */
     struct token_bucket asks;
+    struct token_bucket evictions;
     size_t max_groups, max_host_groups;
     uint64_t n_refused;
 };
@@ -104,9 +118,11 @@ ipoib_snoop_create(const struct ipoib_snoop_ops *ops, void *aux)
     snoop->max_groups = IPOIB_SNOOP_MAX_GROUPS;
     snoop->max_host_groups = IPOIB_SNOOP_MAX_HOST_GROUPS;
     hmap_init(&snoop->groups);
+    hmap_init(&snoop->hosts);
     hmap_init(&snoop->members);
     ovs_list_init(&snoop->empty);
     token_bucket_init(&snoop->asks, ASK_RATE, ASK_RATE);
+    token_bucket_init(&snoop->evictions, EVICTION_RATE, EVICTION_RATE);
     for (int i = 0; i < ARRAY_SIZE(snoop->families); i++) {
         ipoib_querier_init(&snoop->families[i].querier);
         ovs_list_init(&snoop->families[i].heard);
@@ -118,11 +134,18 @@ ipoib_snoop_create(const struct ipoib_snoop_ops *ops, void *aux)
 static void
 member_free(struct ipoib_snoop *snoop, struct snoop_member *member)
 {
+    struct snoop_host *host = member->host;
+
     ovs_list_remove(&member->node);
+    ovs_list_remove(&member->host_node);
     ovs_list_remove(&member->heard_node);
-    hmap_remove(&snoop->members, &member->by_mac);
+    hmap_remove(&snoop->members, &member->hash_node);
     free(member->sources);
     free(member);
+    if (!--host->n) {
+        hmap_remove(&snoop->hosts, &host->node);
+        free(host);
+    }
 }
 
 static void
@@ -148,6 +171,7 @@ ipoib_snoop_destroy(struct ipoib_snoop *snoop)
             group_free(snoop, group);
         }
         hmap_destroy(&snoop->groups);
+        hmap_destroy(&snoop->hosts);
         hmap_destroy(&snoop->members);
         free(snoop);
     }
@@ -193,8 +217,8 @@ ipoib_snoop_for_each(const struct ipoib_snoop *snoop,
 {
     const struct snoop_member *member;
 
-    HMAP_FOR_EACH (member, by_mac, &snoop->members) {
-        cb(&member->group->ip, member->mac, member->exclude,
+    HMAP_FOR_EACH (member, hash_node, &snoop->members) {
+        cb(&member->group->ip, member->host->mac, member->exclude,
            member->n_sources, member->heard, aux);
     }
 }
@@ -228,36 +252,43 @@ mac_hash(const struct ipoib_snoop *snoop, struct eth_addr mac)
     return hash_mac(mac, 0, snoop->basis);
 }
 
-/* The host 'mac' as a member of 'group', or of any group if that is NULL. */
-static struct snoop_member *
-member_find(const struct ipoib_snoop *snoop, const struct snoop_group *group,
-            struct eth_addr mac)
+static struct snoop_host *
+host_find(const struct ipoib_snoop *snoop, struct eth_addr mac)
 {
-    struct snoop_member *member;
+    struct snoop_host *host;
 
-    HMAP_FOR_EACH_WITH_HASH (member, by_mac, mac_hash(snoop, mac),
-                             &snoop->members) {
-        if (eth_addr_equals(member->mac, mac)
-            && (!group || member->group == group)) {
-            return member;
+    HMAP_FOR_EACH_WITH_HASH (host, node, mac_hash(snoop, mac),
+                             &snoop->hosts) {
+        if (eth_addr_equals(host->mac, mac)) {
+            return host;
         }
     }
     return NULL;
 }
 
-/* True if the host 'mac' may be in one more group. */
-static bool
-host_has_room(const struct ipoib_snoop *snoop, struct eth_addr mac)
+static uint32_t
+member_hash(const struct snoop_host *host, const struct snoop_group *group)
 {
-    struct snoop_member *member;
-    size_t n = 0;
+    return hash_2words(host->node.hash, group->node.hash);
+}
 
-    HMAP_FOR_EACH_WITH_HASH (member, by_mac, mac_hash(snoop, mac),
-                             &snoop->members) {
-        n += eth_addr_equals(member->mac, mac);
+/* The host 'mac' as a member of 'group'. */
+static struct snoop_member *
+member_find(const struct ipoib_snoop *snoop, const struct snoop_group *group,
+            struct eth_addr mac)
+{
+    const struct snoop_host *host = host_find(snoop, mac);
+    struct snoop_member *member;
+
+    if (host) {
+        HMAP_FOR_EACH_WITH_HASH (member, hash_node, member_hash(host, group),
+                                 &snoop->members) {
+            if (member->host == host && member->group == group) {
+                return member;
+            }
+        }
     }
-    return (n < snoop->max_host_groups
-            && hmap_count(&snoop->members) < MAX_MEMBERS);
+    return NULL;
 }
 
 static struct snoop_group *
@@ -278,15 +309,77 @@ member_create(struct ipoib_snoop *snoop, struct snoop_group *group,
               struct eth_addr mac)
 {
     struct snoop_member *member = xzalloc(sizeof *member);
+    struct snoop_host *host = host_find(snoop, mac);
 
+    if (!host) {
+        host = xzalloc(sizeof *host);
+        host->mac = mac;
+        ovs_list_init(&host->members);
+        hmap_insert(&snoop->hosts, &host->node, mac_hash(snoop, mac));
+    }
+    host->n++;
     member->group = group;
-    member->mac = mac;
+    member->host = host;
     ovs_list_push_back(&group->members, &member->node);
+    ovs_list_push_back(&host->members, &member->host_node);
     ovs_list_init(&member->heard_node);
-    hmap_insert(&snoop->members, &member->by_mac, mac_hash(snoop, mac));
+    hmap_insert(&snoop->members, &member->hash_node,
+                member_hash(host, group));
     ovs_list_remove(&group->empty);
     ovs_list_init(&group->empty);
     return member;
+}
+
+static void
+group_end(struct ipoib_snoop *snoop, struct snoop_group *group)
+{
+    struct in6_addr ip = group->ip;
+
+    group_free(snoop, group);
+    snoop->ops->left(snoop->aux, &ip);
+}
+
+static struct snoop_host *
+host_largest(const struct ipoib_snoop *snoop)
+{
+    struct snoop_host *host, *largest = NULL;
+
+    HMAP_FOR_EACH (host, node, &snoop->hosts) {
+        if (!largest || host->n > largest->n) {
+            largest = host;
+        }
+    }
+    return largest;
+}
+
+/* There are as many groups as there may be, and a host that has 'n' wants
+ * another one: takes the oldest away that only the host with most groups has
+ * reported.  So who reports many groups, in whatever order, loses its own.
+ * Returns false if there is none. */
+static bool
+group_evict(struct ipoib_snoop *snoop, size_t n)
+{
+    struct snoop_member *member, *victim = NULL;
+    struct snoop_host *host;
+
+    if (!token_bucket_withdraw(&snoop->evictions, 1)) {
+        return false;
+    }
+    host = host_largest(snoop);
+    if (!host || host->n <= n + 1) {
+        return false;
+    }
+    LIST_FOR_EACH (member, host_node, &host->members) {
+        if (member->heard && ovs_list_is_short(&member->group->members)
+            && (!victim || member->heard < victim->heard)) {
+            victim = member;
+        }
+    }
+    if (victim) {
+        COVERAGE_INC(ipoib_snoop_evicted);
+        group_end(snoop, victim->group);
+    }
+    return victim != NULL;
 }
 
 /* The host 'mac' as a member of the group 'ip', which it is made if need be.
@@ -298,13 +391,19 @@ member_get(struct ipoib_snoop *snoop, const struct in6_addr *ip,
     struct snoop_group *group = group_find(snoop, ip);
     struct snoop_member *member = group ? member_find(snoop, group, mac)
                                         : NULL;
+    const struct snoop_host *host;
     bool is_new = !group;
+    size_t n;
 
     if (member) {
         return member;
     }
-    if (!host_has_room(snoop, mac)
-        || (is_new && hmap_count(&snoop->groups) >= snoop->max_groups)) {
+    host = host_find(snoop, mac);
+    n = host ? host->n : 0;
+    if (n >= snoop->max_host_groups
+        || hmap_count(&snoop->members) >= MAX_MEMBERS
+        || (is_new && hmap_count(&snoop->groups) >= snoop->max_groups
+            && !group_evict(snoop, n))) {
         COVERAGE_INC(ipoib_snoop_too_many);
         snoop->n_refused++;
         return NULL;
@@ -328,15 +427,6 @@ member_heard(struct ipoib_snoop *snoop, struct snoop_member *member,
     ovs_list_remove(&member->heard_node);
     ovs_list_push_back(&family_of(snoop, &member->group->ip)->heard,
                        &member->heard_node);
-}
-
-static void
-group_end(struct ipoib_snoop *snoop, struct snoop_group *group)
-{
-    struct in6_addr ip = group->ip;
-
-    group_free(snoop, group);
-    snoop->ops->left(snoop->aux, &ip);
 }
 
 /* 'group' has no member any more that is known. */
@@ -427,10 +517,12 @@ void
 ipoib_snoop_host_gone(struct ipoib_snoop *snoop, struct eth_addr mac,
                       long long int now)
 {
-    struct snoop_member *member;
+    struct snoop_host *host;
 
-    while ((member = member_find(snoop, NULL, mac))) {
-        member_remove(snoop, member, now);
+    while ((host = host_find(snoop, mac))) {
+        member_remove(snoop, CONTAINER_OF(ovs_list_front(&host->members),
+                                          struct snoop_member, host_node),
+                      now);
     }
 }
 

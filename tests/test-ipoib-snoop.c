@@ -135,6 +135,32 @@ check_leave(void)
     ipoib_snoop_destroy(snoop);
 }
 
+struct host_has {
+    struct in6_addr group;
+    struct eth_addr mac;
+    bool found;
+};
+
+static void
+host_has_cb(const struct in6_addr *ip, struct eth_addr mac,
+            bool exclude OVS_UNUSED, size_t n_sources OVS_UNUSED,
+            long long int heard OVS_UNUSED, void *has_)
+{
+    struct host_has *has = has_;
+
+    has->found |= (ipv6_addr_equals(ip, &has->group)
+                   && eth_addr_equals(mac, has->mac));
+}
+
+static bool
+host_has(const struct ipoib_snoop *snoop, uint32_t group_, uint32_t host_)
+{
+    struct host_has has = { group(group_), host(host_), false };
+
+    ipoib_snoop_for_each(snoop, host_has_cb, &has);
+    return has.found;
+}
+
 /* One host cannot take all the room, and all of them not more than there
  * is. */
 static void
@@ -156,6 +182,13 @@ check_limits(void)
     }
     n = n_joined;
     ovs_assert(n > 10000 && n < 40000);
+
+    /* A host with none gets one from a host that has more. */
+    report(snoop, 80000, 50000);
+    ovs_assert(n_joined == n);
+    report(snoop, 80001, 50000);
+    ovs_assert(n_joined == n);
+    ovs_assert(host_has(snoop, 80000, 50000) && host_has(snoop, 80001, 50000));
 
     /* What goes makes room. */
     ipoib_snoop_host_gone(snoop, host(1), 0);
