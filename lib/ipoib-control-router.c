@@ -68,3 +68,24 @@ ipoib_control_heard_source(struct ipoib_partition *part,
         ipoib_control_learn_host(part, host->mac, NULL, now);
     }
 }
+
+/* A router that is a neighbour, maybe behind another gateway: hosts send it
+ * what is for nobody that is known. */
+void
+ipoib_control_sent_to(struct ipoib_partition *part, uint32_t slot,
+                      const struct in6_addr *dst, long long int now)
+{
+    struct ipoib_neigh *neigh = ipoib_neigh_of_slot(part->shared.neighs, slot);
+
+    if (!neigh || neigh->forwards || !ipoib_ip_is_station(dst)
+        || now < neigh->foreign + FOREIGN_PAUSE
+        || ipoib_neigh_find_ip(part->shared.neighs, dst)
+        || ipoib_host_find_ip(part->shared.hosts, dst)) {
+        return;
+    }
+    neigh->foreign = now;
+    if (++neigh->n_foreign >= FOREIGN_PACKETS) {
+        neigh->forwards = true;
+        ipoib_neigh_set_routes(part->shared.neighs, neigh, true);
+    }
+}

@@ -152,6 +152,7 @@ ipoib_control_tx_host(struct ipoib_partition *part,
 
     if (host) {
         ipoib_control_heard_source(part, host, &msg->src, now);
+        ipoib_control_sent_to(part, msg->slot, &msg->dst, now);
         ask_host(part, host, &msg->src);
     }
 }

@@ -479,6 +479,8 @@ rx_learn_nd(struct ipoib_partition *part, const struct ipoib_msg *msg,
                   || info->type == ND_NEIGHBOR_ADVERT)) {
         neigh->is_router = info->type == ND_ROUTER_ADVERT
                            || info->na_flags & 0x80;
+        ipoib_neigh_set_routes(part->shared.neighs, neigh,
+                               neigh->is_router || neigh->forwards);
     }
     return neigh;
 }

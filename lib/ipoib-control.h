@@ -52,6 +52,11 @@ void ipoib_control_heard_source(struct ipoib_partition *, struct ipoib_host *,
 void ipoib_control_announce_neigh(struct ipoib_partition *,
                                   const struct ipoib_neigh *);
 
+/* Hosts send unicasts to the neighbour in 'slot' (or none), lately one for
+ * 'dst'. */
+void ipoib_control_sent_to(struct ipoib_partition *, uint32_t slot,
+                           const struct in6_addr *dst, long long int now);
+
 /* Announces 'ip' of 'host' on the fabric: gratuitous ARP, or an unsolicited
  * neighbour advertisement. */
 void ipoib_control_announce_host(struct ipoib_partition *,

@@ -76,7 +76,7 @@ struct ipoib_msg {
     struct ib_gid mgid;         /* TX_GROUP; RX: DGID, if 'has_grh'. */
     struct in6_addr src;        /* RX_HINT, RX_ERROR, TX_HOST, TX_HINT: IPv4
                                  * is v4-mapped. */
-    struct in6_addr dst;        /* TX_HINT: the same. */
+    struct in6_addr dst;        /* TX_HOST, TX_HINT: the same. */
     /* TX. */
     uint32_t slot;              /* Neighbour. */
     uint16_t l4_ofs;            /* ND, IGMP, MLD: from the IP header. */

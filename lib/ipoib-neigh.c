@@ -50,6 +50,7 @@ COVERAGE_DEFINE(ipoib_neigh_key_collision);
 enum lid_ring {
     RING_LID_QPN,               /* The same LID and QPN. */
     RING_LID,                   /* The same LID. */
+    RING_ROUTER,                /* The same LID, routers only. */
     N_RINGS
 };
 
@@ -117,6 +118,13 @@ static uint64_t
 lid_key(uint16_t lid)
 {
     return UINT64_C(1) << 62 | lid;
+}
+
+/* All routers of a LID. */
+static uint64_t
+router_key(uint16_t lid)
+{
+    return UINT64_C(1) << 61 | lid;
 }
 
 static bool
@@ -238,6 +246,14 @@ ipoib_neigh_by_lid_alone(const struct ipoib_neigh_table *t, uint16_t lid)
 }
 
 uint32_t
+ipoib_neigh_router_of_lid(const struct ipoib_neigh_table *t, uint16_t lid)
+{
+    uint32_t slot = ipoib_table_lookup(t->lids, router_key(lid));
+
+    return slot & LID_SEVERAL ? IPOIB_SLOT_NONE : slot;
+}
+
+uint32_t
 ipoib_neigh_by_gid(const struct ipoib_neigh_table *t,
                    const struct ib_gid *gid, uint32_t qpn)
 {
@@ -277,8 +293,8 @@ neigh_of_ring(struct ovs_list *node, enum lid_ring ring)
 static uint64_t
 ring_key(const struct ipoib_neigh *neigh, enum lid_ring ring)
 {
-    return (ring == RING_LID
-            ? lid_key(neigh->lid)
+    return (ring == RING_LID ? lid_key(neigh->lid)
+            : ring == RING_ROUTER ? router_key(neigh->lid)
             : ipoib_neigh_lid_key(neigh->lid, ipoib_addr_qpn(&neigh->addr)));
 }
 
@@ -316,16 +332,36 @@ remove_from_ring(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
     }
 }
 
+/* How many rings 'neigh' is in, from the first on. */
+static int
+n_rings(const struct ipoib_neigh *neigh)
+{
+    return !neigh->lid ? 0 : neigh->routes ? N_RINGS : RING_ROUTER;
+}
+
 /* Changes the LID of 'neigh' to 'lid', which may be 0, in the indexes. */
 static void
 set_lid(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh, uint16_t lid)
 {
-    for (int ring = 0; ring < N_RINGS && neigh->lid; ring++) {
+    for (int ring = 0; ring < n_rings(neigh); ring++) {
         remove_from_ring(t, neigh, ring);
     }
     neigh->lid = lid;
-    for (int ring = 0; ring < N_RINGS && neigh->lid; ring++) {
+    for (int ring = 0; ring < n_rings(neigh); ring++) {
         add_to_ring(t, neigh, ring);
+    }
+}
+
+void
+ipoib_neigh_set_routes(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
+                       bool routes)
+{
+    uint16_t lid = neigh->lid;
+
+    if (neigh->routes != routes) {
+        set_lid(t, neigh, 0);
+        neigh->routes = routes;
+        set_lid(t, neigh, lid);
     }
 }
 

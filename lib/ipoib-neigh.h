@@ -92,6 +92,10 @@ struct ipoib_neigh {
     unsigned int attempt;       /* See ipoib_standin_mac(). */
     uint16_t lid;               /* SLID of the last ARP or ND, 0: unknown. */
     bool is_router;             /* Sent an RA, or an NA with the R flag. */
+    bool forwards;              /* Hosts send it what is not for itself. */
+    bool routes;                /* Either: see ipoib_neigh_set_routes(). */
+    unsigned int n_foreign;     /* Such packets seen. */
+    long long int foreign;      /* When the last one was, time_msec(). */
     struct ovs_list ips;        /* Of struct ipoib_neigh_ip. */
     size_t n_ips;
     struct ovs_list aliases;    /* Of struct ipoib_neigh_alias. */
@@ -105,7 +109,8 @@ struct ipoib_neigh {
     size_t n_wait;
 
     /* Private to ipoib-neigh.c. */
-    struct ovs_list lids[2];    /* Those with the same (LID, QPN), LID. */
+    struct ovs_list lids[3];    /* Those with the same (LID, QPN), LID, and
+                                 * if it routes, routers of the LID. */
     long long int queued;       /* When it was put at its place in 'lru'. */
     void *source;               /* Where it was heard from. */
     struct ovs_list by_source;  /* As 'lru', of the same source. */
@@ -203,6 +208,9 @@ void ipoib_neigh_set_ahs(struct ipoib_neigh_table *, struct ipoib_neigh *,
                          struct ipoib_neigh_ahs *ahs);
 
 /* 'neigh' is known by 'lid' (base LID, not 0) from now on. */
+/* Publishes whether 'neigh' sends, and takes, packets for others. */
+void ipoib_neigh_set_routes(struct ipoib_neigh_table *, struct ipoib_neigh *,
+                            bool routes);
 void ipoib_neigh_set_lid(struct ipoib_neigh_table *, struct ipoib_neigh *,
                          uint16_t lid);
 
@@ -248,6 +256,9 @@ uint32_t ipoib_neigh_by_gid(const struct ipoib_neigh_table *,
                             const struct ib_gid *, uint32_t qpn);
 uint32_t ipoib_neigh_by_ip(const struct ipoib_neigh_table *,
                            const struct in6_addr *);
+/* The only router of a LID; NONE if there are several. */
+uint32_t ipoib_neigh_router_of_lid(const struct ipoib_neigh_table *,
+                                   uint16_t lid);
 /* The only neighbour of a LID, whatever its QPN; NONE if there are several. */
 uint32_t ipoib_neigh_by_lid_alone(const struct ipoib_neigh_table *,
                                   uint16_t lid);

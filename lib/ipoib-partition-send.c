@@ -423,7 +423,11 @@ ipoib_partition_host_addr_for(const struct ipoib_partition *part,
 {
     uint32_t qpn = host->qpn;
 
-    if (neigh && host->n_qps > 1) {
+    /* Hosts behind another gateway must all know a host by the same address,
+     * since that gateway takes an address that changes for a new station. */
+    if (neigh && host->n_qps > 1
+        && ipoib_neigh_by_lid_alone(part->shared.neighs, neigh->lid)
+           == neigh->slot) {
         /* A stand-in MAC is a hash already; its first bits are fixed. */
         qpn = ipoib_hostqps_pick(host, eth_addr_to_uint64(neigh->mac));
     }

@@ -401,7 +401,14 @@ rx_find_sender(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
 
         slot = ipoib_neigh_by_ip(neighs, &src);
         if (!sender_is_possible(rx, wc, data, slot)) {
-            slot = ipoib_neigh_by_lid_alone(neighs, wc->slid & rx->lid_mask);
+            uint16_t lid = wc->slid & rx->lid_mask;
+
+            slot = ipoib_neigh_by_lid_alone(neighs, lid);
+            if (slot == IPOIB_SLOT_NONE) {
+                /* Behind another gateway only a router sends from addresses
+                 * that nobody has announced. */
+                slot = ipoib_neigh_router_of_lid(neighs, lid);
+            }
             if (!sender_is_possible(rx, wc, data, slot)) {
                 slot = IPOIB_SLOT_NONE;
             }

@@ -382,9 +382,9 @@ tx_to_control(struct tx *tx, struct dp_packet **packetp,
     ipoib_count(&stats->to_control, 1);
 }
 
-/* The source of the IP packet in the frame at 'eth'. */
+/* The addresses of the IP packet in the frame at 'eth'. */
 static void
-msg_set_src(struct ipoib_msg *msg, const uint8_t *eth)
+msg_set_ips(struct ipoib_msg *msg, const uint8_t *eth)
 {
     const uint8_t *ip = eth + ETH_HEADER_LEN;
 
@@ -393,15 +393,18 @@ msg_set_src(struct ipoib_msg *msg, const uint8_t *eth)
                                                   ip);
 
         msg->src = in6_addr_mapped_ipv4(get_16aligned_be32(&nh->ip_src));
+        msg->dst = in6_addr_mapped_ipv4(get_16aligned_be32(&nh->ip_dst));
     } else {
         memcpy(&msg->src, ip + 8, sizeof msg->src);
+        memcpy(&msg->dst, ip + 24, sizeof msg->dst);
     }
 }
 
 /* Unicasts of 'src' are sent: the control thread is told once a second.  A
  * source has four places. */
 static void
-tx_tell_source(struct tx *tx, uint64_t src, const struct dp_packet *packet)
+tx_tell_source(struct tx *tx, uint64_t src, const struct dp_packet *packet,
+               uint32_t slot)
 {
     struct ipoib_txq *txq = tx->txq;
     size_t first = (src * UINT64_C(0x9e3779b97f4a7c15)) >> 58 << 2;
@@ -432,7 +435,8 @@ tx_tell_source(struct tx *tx, uint64_t src, const struct dp_packet *packet)
 
     msg.in_port = packet_in_port(packet);
     eth_addr_from_uint64(src, &msg.mac);
-    msg_set_src(&msg, dp_packet_data(packet));
+    msg.slot = slot;
+    msg_set_ips(&msg, dp_packet_data(packet));
     if (tx_push(tx, &msg)) {
         txq->sources[victim].mac = src;
         txq->sources[victim].told = tx->now;
@@ -440,11 +444,12 @@ tx_tell_source(struct tx *tx, uint64_t src, const struct dp_packet *packet)
 }
 
 static inline void
-tx_source(struct tx *tx, uint64_t src, const struct dp_packet *packet)
+tx_source(struct tx *tx, uint64_t src, const struct dp_packet *packet,
+          uint32_t slot)
 {
     if (src != tx->last_src) {
         tx->last_src = src;
-        tx_tell_source(tx, src, packet);
+        tx_tell_source(tx, src, packet, slot);
     }
 }
 
@@ -660,7 +665,7 @@ tx_multicast(struct tx *tx, struct dp_packet **packetp, ovs_be16 type,
         uint32_t n = tx->n;
 
         tx_source(tx, ipoib_get_mac((const uint8_t *) &eth->eth_src),
-                  *packetp);
+                  *packetp, IPOIB_SLOT_NONE);
         tx_append(tx, packetp, dp_packet_data(*packetp), ip_len, ah,
                   IB_QPN_MULTICAST);
         tx->multicast += tx->n - n;
@@ -874,22 +879,13 @@ tx_hint(struct tx *tx, const uint8_t *eth, uint64_t mac)
 {
     uint32_t *told = &tx->txq->lost[(mac * UINT64_C(0x9e3779b97f4a7c15))
                                     >> 58];
-    const uint8_t *ip = eth + ETH_HEADER_LEN;
     struct ipoib_msg msg = { .type = IPOIB_MSG_TX_HINT };
 
     BUILD_ASSERT_DECL(ARRAY_SIZE(tx->txq->lost) == 64);
     if (!(eth[0] & 2) || *told == tx->now) {
         return;
     }
-    if (ip[0] >> 4 == 4) {
-        const struct ip_header *nh = ALIGNED_CAST(const struct ip_header *,
-                                                  ip);
-
-        msg.dst = in6_addr_mapped_ipv4(get_16aligned_be32(&nh->ip_dst));
-    } else {
-        memcpy(&msg.dst, ip + 24, sizeof msg.dst);
-    }
-    msg_set_src(&msg, eth);
+    msg_set_ips(&msg, eth);
     memcpy(&msg.mac, eth, sizeof msg.mac);
     memcpy(&msg.src_mac, eth + ETH_ADDR_LEN, sizeof msg.src_mac);
     if (tx_push(tx, &msg)) {
@@ -921,7 +917,7 @@ tx_not_sent(struct tx *tx, struct dp_packet **packetp, uint64_t mac,
 
         /* A path that is being withdrawn has an MTU of 0. */
         mtu = ah && mtu ? MIN(mtu, tx->mtu) : tx->mtu;
-        tx_source(tx, ipoib_get_mac(eth + ETH_ADDR_LEN), *packetp);
+        tx_source(tx, ipoib_get_mac(eth + ETH_ADDR_LEN), *packetp, slot);
         ipoib_neigh_mark_used(neigh, tx->now);
         if (ip_len > mtu) {
             tx_too_long(tx, *packetp, ip_len, mtu, tx->running ? ah : NULL,
@@ -1007,7 +1003,8 @@ tx_slice__(struct tx *tx, struct dp_packet *packets[], size_t n, bool classes)
             tx_not_sent(tx, &packets[i], macs[i], ip_len, slots[i], ah);
             continue;
         }
-        tx_source(tx, ipoib_get_mac(eths[i] + ETH_ADDR_LEN), packets[i]);
+        tx_source(tx, ipoib_get_mac(eths[i] + ETH_ADDR_LEN), packets[i],
+                  slots[i]);
         ipoib_neigh_mark_used(neigh, tx->now);
         if (classes) {
             struct ibv_ah *class_ah = tx_class_ah(tx, neigh);

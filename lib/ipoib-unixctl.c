@@ -384,7 +384,7 @@ neigh_add_row(struct ipoib_neigh *neigh, void *aux_)
     json_object_put_string(json, "path",
                            path ? ipoib_path_state_to_string(path->state)
                            : "none");
-    json_object_put(json, "router", json_boolean_create(neigh->is_router));
+    json_object_put(json, "router", json_boolean_create(neigh->routes));
     put_int(json, "waiting", neigh->n_wait);
     put_int(json, "confirmed", age(neigh->confirmed));
     put_int(json, "used",

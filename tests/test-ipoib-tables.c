@@ -267,10 +267,23 @@ check_neigh_lids(void)
         ovs_assert(by_lid_alone(t, 9) == (i ? NULL : n[0]));
     }
     ovs_assert(by_lid(t, 9, 0x200) == n[3]);
+
+    /* Of routers, one alone is found. */
+    ovs_assert(ipoib_neigh_router_of_lid(t, 9) == IPOIB_SLOT_NONE);
+    ipoib_neigh_set_routes(t, n[1], true);
+    ovs_assert(ipoib_neigh_router_of_lid(t, 9) == n[1]->slot);
+    ipoib_neigh_set_routes(t, n[0], true);
+    ovs_assert(ipoib_neigh_router_of_lid(t, 9) == IPOIB_SLOT_NONE);
+    ipoib_neigh_set_routes(t, n[1], false);
+    ovs_assert(ipoib_neigh_router_of_lid(t, 9) == n[0]->slot);
+    ovs_assert(by_lid(t, 9, 0x200) == n[3] && !by_lid_alone(t, 9));
+
     learn(t, n[0]->addr, NULL, 10, 1000, IPOIB_NEIGH_NEW_LID);
     ovs_assert(!by_lid(t, 9, 0x100));
     ovs_assert(by_lid(t, 10, 0x100) == n[0]);
     ovs_assert(by_lid_alone(t, 10) == n[0]);
+    ovs_assert(ipoib_neigh_router_of_lid(t, 10) == n[0]->slot);
+    ovs_assert(ipoib_neigh_router_of_lid(t, 9) == IPOIB_SLOT_NONE);
     ipoib_neigh_remove(t, n[1]);
     ovs_assert(by_lid(t, 9, 0x100) == n[2] && !by_lid_alone(t, 9));
     ipoib_neigh_remove(t, n[3]);
@@ -279,6 +292,7 @@ check_neigh_lids(void)
     ovs_assert(!by_lid(t, 9, 0x100) && !by_lid(t, 10, 0x100));
     ipoib_neigh_remove(t, n[0]);
     ovs_assert(by_lid(t, 9, 0x100) == n[2] && by_lid_alone(t, 9) == n[2]);
+    ovs_assert(ipoib_neigh_router_of_lid(t, 9) == IPOIB_SLOT_NONE);
     ipoib_neigh_table_destroy(t);
     ovs_assert(n_removed == 4);
 }
