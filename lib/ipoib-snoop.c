@@ -121,8 +121,9 @@ ipoib_snoop_create(const struct ipoib_snoop_ops *ops, void *aux)
     hmap_init(&snoop->hosts);
     hmap_init(&snoop->members);
     ovs_list_init(&snoop->empty);
-    token_bucket_init(&snoop->asks, ASK_RATE, ASK_RATE);
-    token_bucket_init(&snoop->evictions, EVICTION_RATE, EVICTION_RATE);
+    /* Tokens are milliseconds. */
+    token_bucket_init(&snoop->asks, 1, 1000);
+    token_bucket_init(&snoop->evictions, 1, 1000);
     for (int i = 0; i < ARRAY_SIZE(snoop->families); i++) {
         ipoib_querier_init(&snoop->families[i].querier);
         ovs_list_init(&snoop->families[i].heard);
@@ -362,7 +363,7 @@ group_evict(struct ipoib_snoop *snoop, size_t n)
     struct snoop_member *member, *victim = NULL;
     struct snoop_host *host;
 
-    if (!token_bucket_withdraw(&snoop->evictions, 1)) {
+    if (!token_bucket_withdraw(&snoop->evictions, 1000 / EVICTION_RATE)) {
         return false;
     }
     host = host_largest(snoop);
@@ -737,7 +738,7 @@ group_ask(struct ipoib_snoop *snoop, struct snoop_group *group,
     if (group->n_asks && now >= group->next_ask) {
         group->n_asks--;
         group->next_ask = now + ASK_PAUSE;
-        if (token_bucket_withdraw(&snoop->asks, 1)) {
+        if (token_bucket_withdraw(&snoop->asks, 1000 / ASK_RATE)) {
             snoop->ops->ask(snoop->aux, &group->ip);
         }
     }
