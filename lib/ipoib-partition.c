@@ -44,8 +44,9 @@ VLOG_DEFINE_THIS_MODULE(ipoib_partition);
 #define ANNOUNCE_BURST 32
 #define ANNOUNCE_INTERVAL 20
 
-/* Probes for senders that nobody knows: so many a second. */
-#define PROBE_RATE 100
+/* Probes for senders that nobody knows: so many a millisecond, and at once. */
+#define PROBE_RATE 1
+#define PROBE_BURST 1000
 
 /* Slots of the control thread's send queue. */
 #define CTLQ_SLOTS 1024
@@ -735,7 +736,7 @@ ipoib_partition_create(struct ipoib_hca_port *port, uint16_t pkey,
     part->group_mtu = IPOIB_MTU_DEFAULT;
     ipoib_events_init(&part->events);
     ovs_list_init(&part->announce);
-    token_bucket_init(&part->probes, PROBE_RATE, PROBE_RATE);
+    token_bucket_init(&part->probes, PROBE_RATE, PROBE_BURST);
     part->ctlq = ipoib_ctlq_create(hca->verbs, hca->ctx, hca->pd, CTLQ_SLOTS,
                                    ib_mtu_bytes(port->attr.max_mtu));
     if (!part->ctlq) {
