@@ -99,6 +99,7 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-state.c \
 	lib/ipoib-state.h \
 	lib/ipoib-stats.h \
+	lib/ipoib-table-private.h \
 	lib/ipoib-table.c \
 	lib/ipoib-table.h \
 	lib/ipoib-tx.c \

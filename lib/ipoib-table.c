@@ -17,6 +17,7 @@
 
 #include <netinet/in.h>
 
+#include "ipoib-table-private.h"
 #include "openvswitch/compiler.h"
 #include "ovs-atomic.h"
 #include "ovs-rcu.h"
@@ -41,38 +42,18 @@
  * that saw a key and then a slot takes the slot if the version is what it was
  * before: whatever was stored to the entry since the key was removed comes
  * after a change of the version.  So a reader tries again only if the writer
- * has got further meanwhile. */
-
-#define N_ENTRIES 5
-struct bucket {
-    ATOMIC(uint64_t) keys[N_ENTRIES];
-    atomic_uint32_t slots[N_ENTRIES];
-    atomic_uint32_t state;      /* Version (24 bits), passed (8 bits). */
-};
-BUILD_ASSERT_DECL(sizeof(struct bucket) == CACHE_LINE_SIZE);
+ * has got further meanwhile.
+ *
+ * The table has a version as well, which counts up together with that of any
+ * bucket.  So the same goes for it; and a reader that looks up many keys needs
+ * to compare it only once, before the first of them and after the last.  If it
+ * has changed, the reader looks at each key once more, with the versions of
+ * the buckets, lest a busy writer keep it from getting anywhere. */
 
 /* How many entries passed the bucket.  Once there were that many, the count
  * stays until the map grows. */
 #define PASSED_MASK 0xff
 #define VERSION_ONE 0x100
-
-struct impl {
-    uint32_t n_buckets;
-    size_t max;                 /* Entries at which it grows. */
-    uint64_t basis;
-    struct bucket *buckets;
-};
-
-struct ipoib_table {
-    OVSRCU_TYPE(struct impl *) impl;
-    size_t n;
-};
-
-/* Around a reader's look at a slot, whose key it has seen.  A test has it
- * wait here. */
-#ifndef IPOIB_TABLE_PAUSE
-#define IPOIB_TABLE_PAUSE()
-#endif
 
 /* Keys that are looked up at a time: enough to hide a cache miss. */
 #define BATCH 32
@@ -110,30 +91,14 @@ ipoib_table_key_ip(const struct in6_addr *ip, uint64_t basis)
     return UINT64_C(1) << 63 | ipoib_table_key_128(high, low, basis);
 }
 
-/* Both halves of the product mix all bits of the key; the number of the bucket
- * is then in the high half of another product. */
 static inline uint32_t
-home_of(const struct impl *impl, uint64_t key)
+home_of(const struct ipoib_table_impl *impl, uint64_t key)
 {
-#ifdef __SIZEOF_INT128__
-    unsigned __int128 product = ((unsigned __int128) (key ^ impl->basis)
-                                 * UINT64_C(0xff51afd7ed558ccd));
-    uint32_t x = (uint32_t) (product >> 64) ^ (uint32_t) product;
-
-    return ((uint64_t) x * impl->n_buckets) >> 32;
-#else
-    uint64_t x = key ^ impl->basis;
-
-    x ^= x >> 32;
-    x *= UINT64_C(0xff51afd7ed558ccd);
-    x ^= x >> 33;
-    x *= UINT64_C(0xc4ceb9fe1a85ec53);
-    return ((x >> 32) * impl->n_buckets) >> 32;
-#endif
+    return ipoib_table_home__(impl->basis, impl->n_buckets, key);
 }
 
 static inline uint32_t
-next_of(const struct impl *impl, uint32_t i)
+next_of(const struct ipoib_table_impl *impl, uint32_t i)
 {
     return i + 1 < impl->n_buckets ? i + 1 : 0;
 }
@@ -141,53 +106,55 @@ next_of(const struct impl *impl, uint32_t i)
 /* Writer's reads: nobody else writes. */
 
 static inline uint64_t
-get_key(const struct bucket *b, int i)
+get_key(const struct ipoib_bucket *b, int i)
 {
     uint64_t key;
 
-    atomic_read_relaxed(&CONST_CAST(struct bucket *, b)->keys[i], &key);
+    atomic_read_relaxed(&CONST_CAST(struct ipoib_bucket *, b)->keys[i], &key);
     return key;
 }
 
 static inline uint32_t
-get_slot(const struct bucket *b, int i)
+get_slot(const struct ipoib_bucket *b, int i)
 {
     uint32_t slot;
 
-    atomic_read_relaxed(&CONST_CAST(struct bucket *, b)->slots[i], &slot);
+    atomic_read_relaxed(&CONST_CAST(struct ipoib_bucket *, b)->slots[i],
+                        &slot);
     return slot;
 }
 
 static inline uint32_t
-get_state(const struct bucket *b)
+get_state(const struct ipoib_bucket *b)
 {
     uint32_t state;
 
-    atomic_read_relaxed(&CONST_CAST(struct bucket *, b)->state, &state);
+    atomic_read_relaxed(&CONST_CAST(struct ipoib_bucket *, b)->state, &state);
     return state;
 }
 
 /* Index of 'key' in 'b', or -1. */
 static inline int
-find_in_bucket(const struct bucket *b, uint64_t key)
+find_in_bucket(const struct ipoib_bucket *b, uint64_t key)
 {
     int found = -1;
 
-    for (int i = 0; i < N_ENTRIES; i++) {
+    for (int i = 0; i < IPOIB_BUCKET_ENTRIES; i++) {
         found = get_key(b, i) == key ? i : found;
     }
     return found;
 }
 
-static struct impl *
+static struct ipoib_table_impl *
 impl_create(size_t n)
 {
-    struct impl *impl = xmalloc(sizeof *impl);
+    struct ipoib_table_impl *impl = xmalloc(sizeof *impl);
 
     /* 0.7 of the entries in use. */
-    impl->n_buckets = MAX(4, DIV_ROUND_UP(n * 2, N_ENTRIES * 7 / 5));
-    ovs_assert(impl->n_buckets <= UINT32_MAX / N_ENTRIES);
-    impl->max = (uint64_t) impl->n_buckets * N_ENTRIES * 7 / 10;
+    impl->n_buckets = MAX(4, DIV_ROUND_UP(n * 2,
+                                          IPOIB_BUCKET_ENTRIES * 7 / 5));
+    ovs_assert(impl->n_buckets <= UINT32_MAX / IPOIB_BUCKET_ENTRIES);
+    impl->max = (uint64_t) impl->n_buckets * IPOIB_BUCKET_ENTRIES * 7 / 10;
     impl->basis = (uint64_t) random_uint32() << 32 | random_uint32();
     impl->buckets = xzalloc_cacheline(impl->n_buckets
                                       * sizeof *impl->buckets);
@@ -195,34 +162,27 @@ impl_create(size_t n)
 }
 
 static void
-impl_destroy(struct impl *impl)
+impl_destroy(struct ipoib_table_impl *impl)
 {
     free_cacheline(impl->buckets);
     free(impl);
 }
 
-static struct impl *
-impl_get(const struct ipoib_table *t)
-{
-    return ovsrcu_get(struct impl *, &CONST_CAST(struct ipoib_table *,
-                                                 t)->impl);
-}
-
-static struct impl *
+static struct ipoib_table_impl *
 impl_get_protected(const struct ipoib_table *t)
 {
-    return ovsrcu_get_protected(struct impl *,
+    return ovsrcu_get_protected(struct ipoib_table_impl *,
                                 &CONST_CAST(struct ipoib_table *, t)->impl);
 }
 
 /* Inserts 'key', which is not there, into 'impl', which has room. */
 static void
-impl_insert(struct impl *impl, uint64_t key, uint32_t slot)
+impl_insert(struct ipoib_table_impl *impl, uint64_t key, uint32_t slot)
 {
     uint32_t i = home_of(impl, key);
 
     for (;; i = next_of(impl, i)) {
-        struct bucket *b = &impl->buckets[i];
+        struct ipoib_bucket *b = &impl->buckets[i];
         int free_idx = find_in_bucket(b, 0);
 
         if (free_idx >= 0) {
@@ -242,12 +202,12 @@ impl_insert(struct impl *impl, uint64_t key, uint32_t slot)
 
 /* Finds 'key': stores its bucket and returns the index there, or -1. */
 static int
-impl_find(const struct impl *impl, uint64_t key, uint32_t *bucket)
+impl_find(const struct ipoib_table_impl *impl, uint64_t key, uint32_t *bucket)
 {
     uint32_t i = home_of(impl, key);
 
     for (uint32_t n = 0; n < impl->n_buckets; n++, i = next_of(impl, i)) {
-        const struct bucket *b = &impl->buckets[i];
+        const struct ipoib_bucket *b = &impl->buckets[i];
         int idx = find_in_bucket(b, key);
 
         if (idx >= 0 || !(get_state(b) & PASSED_MASK)) {
@@ -261,7 +221,7 @@ impl_find(const struct impl *impl, uint64_t key, uint32_t *bucket)
 struct ipoib_table *
 ipoib_table_create(size_t n)
 {
-    struct ipoib_table *t = xzalloc(sizeof *t);
+    struct ipoib_table *t = xzalloc_cacheline(sizeof *t);
 
     ovsrcu_init(&t->impl, impl_create(n));
     return t;
@@ -272,7 +232,7 @@ ipoib_table_destroy(struct ipoib_table *t)
 {
     if (t) {
         ovsrcu_postpone(impl_destroy, impl_get_protected(t));
-        free(t);
+        free_cacheline(t);
     }
 }
 
@@ -280,14 +240,14 @@ ipoib_table_destroy(struct ipoib_table *t)
 static void
 grow(struct ipoib_table *t)
 {
-    struct impl *old = impl_get_protected(t);
-    struct impl *new = impl_create(old->max + old->max / 2);
+    struct ipoib_table_impl *old = impl_get_protected(t);
+    struct ipoib_table_impl *new = impl_create(old->max + old->max / 2);
 
     new->basis = old->basis;    /* So that the order stays. */
     for (uint32_t i = 0; i < old->n_buckets; i++) {
-        const struct bucket *b = &old->buckets[i];
+        const struct ipoib_bucket *b = &old->buckets[i];
 
-        for (int j = 0; j < N_ENTRIES; j++) {
+        for (int j = 0; j < IPOIB_BUCKET_ENTRIES; j++) {
             uint64_t key = get_key(b, j);
 
             if (key) {
@@ -313,7 +273,7 @@ insert__(struct ipoib_table *t, uint64_t key, uint32_t slot)
 void
 ipoib_table_insert(struct ipoib_table *t, uint64_t key, uint32_t slot)
 {
-    struct impl *impl = impl_get_protected(t);
+    struct ipoib_table_impl *impl = impl_get_protected(t);
     uint32_t bucket;
 
     ovs_assert(key);
@@ -330,7 +290,7 @@ ipoib_table_insert(struct ipoib_table *t, uint64_t key, uint32_t slot)
 uint32_t
 ipoib_table_insert_new(struct ipoib_table *t, uint64_t key, uint32_t slot)
 {
-    struct impl *impl = impl_get_protected(t);
+    struct ipoib_table_impl *impl = impl_get_protected(t);
     uint32_t bucket;
 
     ovs_assert(key);
@@ -345,7 +305,7 @@ ipoib_table_insert_new(struct ipoib_table *t, uint64_t key, uint32_t slot)
 void
 ipoib_table_prefetch(const struct ipoib_table *t, uint64_t key)
 {
-    const struct impl *impl = impl_get_protected(t);
+    const struct ipoib_table_impl *impl = impl_get_protected(t);
 
     OVS_PREFETCH_WRITE(&impl->buckets[home_of(impl, key)]);
 }
@@ -353,22 +313,24 @@ ipoib_table_prefetch(const struct ipoib_table *t, uint64_t key)
 uint32_t
 ipoib_table_remove(struct ipoib_table *t, uint64_t key)
 {
-    struct impl *impl = impl_get_protected(t);
-    uint32_t bucket;
+    struct ipoib_table_impl *impl = impl_get_protected(t);
+    uint32_t bucket, version;
     int idx = key ? impl_find(impl, key, &bucket) : -1;
 
     if (idx < 0) {
         return IPOIB_SLOT_NONE;
     }
 
-    struct bucket *b = &impl->buckets[bucket];
+    struct ipoib_bucket *b = &impl->buckets[bucket];
     uint32_t slot = get_slot(b, idx);
     atomic_store_relaxed(&b->keys[idx], 0);
     atomic_store_explicit(&b->state, get_state(b) + VERSION_ONE,
                           memory_order_release);
+    atomic_read_relaxed(&t->version, &version);
+    atomic_store_explicit(&t->version, version + 1, memory_order_release);
 
     for (uint32_t i = home_of(impl, key); i != bucket; i = next_of(impl, i)) {
-        struct bucket *passed = &impl->buckets[i];
+        struct ipoib_bucket *passed = &impl->buckets[i];
         uint32_t state = get_state(passed);
 
         if ((state & PASSED_MASK) != PASSED_MASK) {
@@ -388,7 +350,7 @@ ipoib_table_count(const struct ipoib_table *t)
 size_t
 ipoib_table_memory(const struct ipoib_table *t)
 {
-    const struct impl *impl = impl_get_protected(t);
+    const struct ipoib_table_impl *impl = impl_get_protected(t);
 
     return sizeof *t + sizeof *impl
            + impl->n_buckets * sizeof *impl->buckets;
@@ -397,14 +359,14 @@ ipoib_table_memory(const struct ipoib_table *t)
 /* Reader's look-up of 'key' in 'b'.  Returns true, with '*slot' set, if the
  * search ends here. */
 static inline bool
-search_bucket(struct bucket *b, uint64_t key, uint32_t *slot)
+search_bucket(struct ipoib_bucket *b, uint64_t key, uint32_t *slot)
 {
     for (;;) {
         uint32_t before, after;
         int found = -1;
 
         atomic_read_explicit(&b->state, &before, memory_order_acquire);
-        for (int i = 0; i < N_ENTRIES; i++) {
+        for (int i = 0; i < IPOIB_BUCKET_ENTRIES; i++) {
             uint64_t k;
 
             atomic_read_explicit(&b->keys[i], &k, memory_order_acquire);
@@ -425,11 +387,13 @@ search_bucket(struct bucket *b, uint64_t key, uint32_t *slot)
     }
 }
 
-/* Reader's look-up from bucket 'i' on. */
-static __attribute__((__noinline__)) uint32_t
-search_all(const struct impl *impl, uint32_t i, uint64_t key)
+/* Reader's look-up from bucket 'b' on. */
+uint32_t
+ipoib_table_search_all(const struct ipoib_table_impl *impl,
+                       struct ipoib_bucket *b, uint64_t key)
 {
     uint32_t slot = IPOIB_SLOT_NONE;
+    uint32_t i = b - impl->buckets;
 
     for (uint32_t n = 0; n < impl->n_buckets; n++) {
         if (search_bucket(&impl->buckets[i], key, &slot)) {
@@ -440,65 +404,56 @@ search_all(const struct impl *impl, uint32_t i, uint64_t key)
     return slot;
 }
 
-/* The same.  Nearly always the key is in its home bucket and the writer is not
- * there: then this is a short straight line.  (Compilers do not unroll the
- * loop for this.) */
-static inline uint32_t
-search(const struct impl *impl, uint32_t i, uint64_t key)
+/* The rest of ipoib_table_search(), where 'key' is not in its home 'b': it is
+ * most likely to be in the next bucket. */
+uint32_t
+ipoib_table_search_next(const struct ipoib_table_impl *impl,
+                        struct ipoib_bucket *b, uint64_t key)
 {
-    struct bucket *b = &impl->buckets[i];
-    uint32_t before, after, slot;
-    size_t found = N_ENTRIES;
-    uint64_t k;
+    uint32_t next = next_of(impl, b - impl->buckets);
+    uint32_t slot;
 
-    BUILD_ASSERT(N_ENTRIES == 5);
-    atomic_read_explicit(&b->state, &before, memory_order_acquire);
-    atomic_read_explicit(&b->keys[0], &k, memory_order_acquire);
-    found = k == key ? 0 : found;
-    atomic_read_explicit(&b->keys[1], &k, memory_order_acquire);
-    found = k == key ? 1 : found;
-    atomic_read_explicit(&b->keys[2], &k, memory_order_acquire);
-    found = k == key ? 2 : found;
-    atomic_read_explicit(&b->keys[3], &k, memory_order_acquire);
-    found = k == key ? 3 : found;
-    atomic_read_explicit(&b->keys[4], &k, memory_order_acquire);
-    found = k == key ? 4 : found;
-    if (OVS_LIKELY(found < N_ENTRIES)) {
-        atomic_read_explicit(&b->slots[found], &slot, memory_order_acquire);
-        atomic_read_relaxed(&b->state, &after);
-        if (OVS_LIKELY(!((before ^ after) & ~PASSED_MASK))) {
-            return slot;
-        }
-    }
-    return search_all(impl, i, key);
+    return (ipoib_bucket_search(&impl->buckets[next], key, &slot)
+            ? slot : ipoib_table_search_all(impl, b, key));
 }
 
 uint32_t
 ipoib_table_lookup(const struct ipoib_table *t, uint64_t key)
 {
-    const struct impl *impl = impl_get(t);
+    struct ipoib_table_view view = ipoib_table_view(t);
+    struct ipoib_bucket *home = ipoib_table_home(&view, key);
+    uint32_t slot;
 
-    return OVS_LIKELY(key) ? search(impl, home_of(impl, key), key)
-                           : IPOIB_SLOT_NONE;
+    if (OVS_UNLIKELY(!key)) {
+        return IPOIB_SLOT_NONE;
+    }
+    slot = ipoib_table_search(&view, home, key);
+    return (ipoib_table_view_holds(&view)
+            ? slot : ipoib_table_search_all(view.impl, home, key));
 }
 
 void
 ipoib_table_lookup_batch(const struct ipoib_table *t, const uint64_t keys[],
                          size_t n, uint32_t slots[])
 {
-    const struct impl *impl = impl_get(t);
-    uint32_t homes[BATCH];
+    struct ipoib_bucket *homes[BATCH];
 
     for (; n; n -= MIN(n, BATCH), keys += BATCH, slots += BATCH) {
+        struct ipoib_table_view view = ipoib_table_view(t);
         size_t this_n = MIN(n, BATCH);
 
         for (size_t i = 0; i < this_n; i++) {
-            homes[i] = home_of(impl, keys[i]);
-            OVS_PREFETCH(&impl->buckets[homes[i]]);
+            homes[i] = ipoib_table_home(&view, keys[i]);
         }
         for (size_t i = 0; i < this_n; i++) {
-            slots[i] = OVS_LIKELY(keys[i]) ? search(impl, homes[i], keys[i])
-                                           : IPOIB_SLOT_NONE;
+            slots[i] = (OVS_LIKELY(keys[i])
+                        ? ipoib_table_search(&view, homes[i], keys[i])
+                        : IPOIB_SLOT_NONE);
+        }
+        if (!ipoib_table_view_holds(&view)) {
+            for (size_t i = 0; i < this_n; i++) {
+                slots[i] = ipoib_table_lookup(t, keys[i]);
+            }
         }
     }
 }

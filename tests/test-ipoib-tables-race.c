@@ -34,6 +34,8 @@
 #define ipoib_table_memory race_table_memory
 #define ipoib_table_prefetch race_table_prefetch
 #define ipoib_table_remove race_table_remove
+#define ipoib_table_search_all race_table_search_all
+#define ipoib_table_search_next race_table_search_next
 #include "ipoib-table.c"
 
 #include "ovs-thread.h"
@@ -55,10 +57,23 @@ reader_thread(void *aux OVS_UNUSED)
     long long int deadline = time_msec() + MAX_MS;
 
     for (int i = 0; i < N_LOOKUPS && time_msec() < deadline; i++) {
-        uint64_t key = 1 + random_range(N_KEYS);
-        uint32_t slot = ipoib_table_lookup(table, key);
+        uint64_t keys[4];
+        uint32_t slots[4];
 
-        ovs_assert(slot == IPOIB_SLOT_NONE ? key % 4 : slot >> 16 == key);
+        for (size_t j = 0; j < ARRAY_SIZE(keys); j++) {
+            keys[j] = 1 + random_range(N_KEYS);
+        }
+        if (i % 2) {
+            ipoib_table_lookup_batch(table, keys, ARRAY_SIZE(keys), slots);
+        } else {
+            for (size_t j = 0; j < ARRAY_SIZE(keys); j++) {
+                slots[j] = ipoib_table_lookup(table, keys[j]);
+            }
+        }
+        for (size_t j = 0; j < ARRAY_SIZE(keys); j++) {
+            ovs_assert(slots[j] == IPOIB_SLOT_NONE
+                       ? keys[j] % 4 : slots[j] >> 16 == keys[j]);
+        }
         if (i % 64 == 0) {
             ovsrcu_quiesce();
         }
