@@ -1,6 +1,8 @@
 # To add a source: one line here.
 noinst_LTLIBRARIES += lib/libipoib.la
 lib_libipoib_la_SOURCES = \
+	lib/ipoib-classify.c \
+	lib/ipoib-classify.h \
 	lib/ipoib-compat.h \
 	lib/ipoib-control-guard.c \
 	lib/ipoib-control-private.h \

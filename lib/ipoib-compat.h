@@ -124,6 +124,21 @@ ipoib_batch_push(struct dp_packet_batch *batch, struct dp_packet *pkt)
     dp_packet_batch_add(batch, pkt);
 }
 
+/* Adds the 'n' packets in 'pkts' to 'batch', which has room for them. */
+static inline void
+ipoib_batch_push_all(struct dp_packet_batch *batch, struct dp_packet *pkts[],
+                     size_t n)
+{
+#ifdef HAVE_DP_PACKET_BATCH_CAPACITY
+    for (size_t i = 0; i < n; i++) {
+        dp_packet_batch_add(batch, pkts[i]);
+    }
+#else
+    memcpy(&batch->packets[batch->count], pkts, n * sizeof *pkts);
+    batch->count += n;
+#endif
+}
+
 /* Packets that may be added to 'batch' in a receive function. */
 static inline size_t
 ipoib_batch_room(const struct dp_packet_batch *batch)

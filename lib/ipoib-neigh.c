@@ -19,9 +19,11 @@
 #include <string.h>
 
 #include "coverage.h"
+#include "dp-packet.h"
 #include "hash.h"
 #include "ipoib-peer.h"
 #include "ipoib-slots.h"
+#include "ipoib-table-private.h"
 #include "random.h"
 #include "unaligned.h"
 
@@ -127,6 +129,12 @@ router_key(uint16_t lid)
     return UINT64_C(1) << 61 | lid;
 }
 
+static uint64_t
+mac_key(struct eth_addr mac)
+{
+    return ipoib_neigh_mac_key(eth_addr_to_uint64(mac));
+}
+
 static bool
 same_guid(const struct ipoib_addr *a, const struct ipoib_addr *b)
 {
@@ -145,12 +153,6 @@ struct ipoib_neigh *
 ipoib_neigh_of_slot(const struct ipoib_neigh_table *t, uint32_t slot)
 {
     return ipoib_slots_get(t->slots, slot);
-}
-
-char *const *
-ipoib_neigh_base(const struct ipoib_neigh_table *t)
-{
-    return ipoib_slots_base(t->slots);
 }
 
 struct ipoib_neigh_fast *
@@ -199,8 +201,7 @@ ipoib_neigh_find_ip(const struct ipoib_neigh_table *t,
 struct ipoib_neigh *
 ipoib_neigh_find_mac(const struct ipoib_neigh_table *t, struct eth_addr mac)
 {
-    return ipoib_neigh_of_slot(t, ipoib_table_lookup(t->macs,
-                                                     eth_addr_to_uint64(mac)));
+    return ipoib_neigh_of_slot(t, ipoib_table_lookup(t->macs, mac_key(mac)));
 }
 
 bool
@@ -216,25 +217,76 @@ void
 ipoib_neigh_by_mac(const struct ipoib_neigh_table *t, const uint64_t macs[],
                    size_t n, uint32_t slots[])
 {
-    ipoib_table_lookup_batch(t->macs, macs, n, slots);
+    uint64_t keys[NETDEV_MAX_BURST];
+
+    while (n) {
+        size_t this_n = MIN(n, ARRAY_SIZE(keys));
+
+        for (size_t i = 0; i < this_n; i++) {
+            keys[i] = ipoib_neigh_mac_key(macs[i]);
+        }
+        ipoib_table_lookup_batch(t->macs, keys, this_n, slots);
+        macs += this_n;
+        slots += this_n;
+        n -= this_n;
+    }
 }
 
 void
 ipoib_neigh_by_lid(const struct ipoib_neigh_table *t, const uint64_t keys[],
                    size_t n, uint32_t slots[])
 {
-    ipoib_neigh_by_lid__(t, keys, n, slots);
+    ipoib_table_lookup_batch(t->lids, keys, n, slots);
     for (size_t i = 0; i < n; i++) {
         slots[i] = slots[i] & LID_SEVERAL ? IPOIB_SLOT_NONE : slots[i];
     }
 }
 
-void
-ipoib_neigh_by_lid__(const struct ipoib_neigh_table *t, const uint64_t keys[],
-                     size_t n, uint32_t slots[])
+struct ipoib_table_view
+ipoib_neigh_macs(const struct ipoib_neigh_table *t)
 {
-    BUILD_ASSERT(LID_SEVERAL == IPOIB_NEIGH_NOT_FOUND);
-    ipoib_table_lookup_batch(t->lids, keys, n, slots);
+    return ipoib_table_view(t->macs);
+}
+
+struct ipoib_table_view
+ipoib_neigh_lids(const struct ipoib_neigh_table *t)
+{
+    return ipoib_table_view(t->lids);
+}
+
+/* LID_SEVERAL is set in IPOIB_SLOT_NONE as well, and in no slot number. */
+static inline struct ipoib_neigh_fast *
+neigh_at(char *const *base, uint32_t slot, struct ipoib_neigh_fast *none)
+{
+    struct ipoib_neigh_fast *neigh = none;
+
+    if (OVS_LIKELY(!(slot & LID_SEVERAL))) {
+        neigh = ipoib_slots_fast_at(base, slot);
+        OVS_PREFETCH(neigh);
+    }
+    return neigh;
+}
+
+void
+ipoib_neigh_find_batch(const struct ipoib_neigh_table *t,
+                       struct ipoib_table_view view,
+                       struct ipoib_bucket *const homes[],
+                       const uint64_t keys[], size_t n,
+                       struct ipoib_neigh_fast *none,
+                       struct ipoib_neigh_fast *neighs[])
+{
+    char *const *base = ipoib_slots_base(t->slots);
+
+    for (size_t i = 0; i < n; i++) {
+        neighs[i] = neigh_at(base, ipoib_table_search(&view, homes[i],
+                                                      keys[i]), none);
+    }
+    if (!ipoib_table_view_holds(&view)) {
+        for (size_t i = 0; i < n; i++) {
+            neighs[i] = neigh_at(base, ipoib_table_lookup(view.table, keys[i]),
+                                 none);
+        }
+    }
 }
 
 uint32_t
@@ -461,7 +513,7 @@ has_more_of_family(const struct ipoib_neigh_ip *ip)
 static void
 delete_alias(struct ipoib_neigh_table *t, struct ipoib_neigh_alias *alias)
 {
-    ipoib_table_remove(t->macs, eth_addr_to_uint64(alias->mac));
+    ipoib_table_remove(t->macs, mac_key(alias->mac));
     ovs_list_remove(&alias->node);
     ovs_list_remove(&alias->by_age);
     free(alias);
@@ -480,7 +532,7 @@ add_alias(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
     alias->until = now + IPOIB_NEIGH_ALIAS_MS;
     ovs_list_push_front(&neigh->aliases, &alias->node);
     ovs_list_push_back(&t->aliases, &alias->by_age);
-    ipoib_table_insert(t->macs, eth_addr_to_uint64(mac), neigh->slot);
+    ipoib_table_insert(t->macs, mac_key(mac), neigh->slot);
 }
 
 static void
@@ -535,13 +587,13 @@ assign_mac(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
         uint32_t slot;
 
         /* The MAC that the data path reads with the slot comes first. */
-        ipoib_neigh_fast(t, neigh->slot)->mac = key;
-        slot = ipoib_table_insert_new(t->macs, key, neigh->slot);
+        ipoib_neigh_fast(t, neigh->slot)->mac = ipoib_frame_mac(key);
+        slot = ipoib_table_insert_new(t->macs, mac_key(mac), neigh->slot);
         if (slot == neigh->slot) {
             break;
         } else if (reclaim_alias(t, ipoib_neigh_of_slot(t, slot),
                                  &neigh->addr, mac)) {
-            ipoib_table_insert(t->macs, key, neigh->slot);
+            ipoib_table_insert(t->macs, mac_key(mac), neigh->slot);
             break;
         }
         COVERAGE_INC(ipoib_neigh_mac_collision);
@@ -623,7 +675,7 @@ create(struct ipoib_neigh_table *t, const struct ipoib_addr *addr,
     /* The indexes are in memory here and there: all fetch at a time. */
     struct eth_addr mac = standin_mac(t, addr, 0);
     uint64_t key = gid_key(t, ib_gid_guid(&addr->gid), ipoib_addr_qpn(addr));
-    ipoib_table_prefetch(t->macs, eth_addr_to_uint64(mac));
+    ipoib_table_prefetch(t->macs, mac_key(mac));
     ipoib_table_prefetch(t->gids, key);
     ipoib_table_prefetch(t->lids, lid_key(lid));
     ipoib_table_prefetch(t->lids, ipoib_neigh_lid_key(lid,
@@ -671,7 +723,7 @@ remove__(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh, bool reborn)
     if (!reborn) {
         uint64_t mac = eth_addr_to_uint64(neigh->mac);
 
-        ipoib_table_remove(t->macs, mac);
+        ipoib_table_remove(t->macs, mac_key(neigh->mac));
         t->forgotten[mac % N_FORGOTTEN] = mac;
     }
     if (neigh->published) {
@@ -772,8 +824,7 @@ absorb(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
         ovs_list_remove(&alias->node);
         ovs_list_push_front(&neigh->aliases, &alias->node);
         alias->neigh = neigh;
-        ipoib_table_insert(t->macs, eth_addr_to_uint64(alias->mac),
-                           neigh->slot);
+        ipoib_table_insert(t->macs, mac_key(alias->mac), neigh->slot);
     }
     add_alias(t, neigh, old->mac, ipoib_addr_qpn(&old->addr), now);
     limit_aliases(t, neigh);

@@ -46,15 +46,15 @@ struct ipoib_neigh_ahs {
 /* What the data path reads.  Written by the writer only, but for 'used'. */
 struct ipoib_neigh_fast {
     ATOMIC(struct ibv_ah *) ah; /* NULL: no path yet.  Acquire to read. */
-    uint64_t mac;               /* Stand-in MAC, as eth_addr_to_uint64(). */
+    uint64_t mac;               /* Stand-in MAC, by ipoib_frame_mac(). */
     struct ib_gid gid;
     uint32_t qpn;
     atomic_uint32_t used;       /* time_now() of the last packet either way,
                                  * by whoever forwards it. */
     ATOMIC(struct ipoib_neigh_ahs *) ahs; /* Of other classes, or NULL.
                                            * Acquire to read. */
-    uint16_t mtu;               /* Largest IP packet that the path takes. */
-    uint8_t pad[64 - 8 - 8 - 16 - 4 - 4 - 8 - 2];
+    uint32_t mtu;               /* Largest IP packet that the path takes. */
+    uint8_t pad[64 - 8 - 8 - 16 - 4 - 4 - 8 - 4];
 };
 BUILD_ASSERT_DECL(sizeof(struct ipoib_neigh_fast) == CACHE_LINE_SIZE);
 
@@ -233,12 +233,10 @@ long long int ipoib_neigh_used(const struct ipoib_neigh_table *,
 static inline uint64_t
 ipoib_neigh_lid_key(uint16_t lid, uint32_t qpn)
 {
-    return (UINT64_C(1) << 63) | ((uint64_t) lid << 24) | qpn;
+    return ((uint64_t) lid << 24) + qpn + 1; /* Not 0. */
 }
 struct ipoib_neigh_fast *ipoib_neigh_fast(const struct ipoib_neigh_table *,
                                           uint32_t slot);
-/* For ipoib_slots_fast_at(). */
-char *const *ipoib_neigh_base(const struct ipoib_neigh_table *);
 /* By stand-in MAC or alias, as eth_addr_to_uint64(). */
 void ipoib_neigh_by_mac(const struct ipoib_neigh_table *,
                         const uint64_t macs[], size_t n, uint32_t slots[]);
@@ -247,11 +245,6 @@ void ipoib_neigh_by_mac(const struct ipoib_neigh_table *,
 void ipoib_neigh_by_lid(const struct ipoib_neigh_table *,
                         const uint64_t keys[], size_t n, uint32_t slots[]);
 /* The GID prefix does not count, as QPN and GUID are the identity. */
-/* The same, but that what is not found has IPOIB_NEIGH_NOT_FOUND set, and may
- * be other than IPOIB_SLOT_NONE. */
-#define IPOIB_NEIGH_NOT_FOUND (UINT32_C(1) << 31)
-void ipoib_neigh_by_lid__(const struct ipoib_neigh_table *,
-                          const uint64_t keys[], size_t n, uint32_t slots[]);
 uint32_t ipoib_neigh_by_gid(const struct ipoib_neigh_table *,
                             const struct ib_gid *, uint32_t qpn);
 uint32_t ipoib_neigh_by_ip(const struct ipoib_neigh_table *,
@@ -262,6 +255,30 @@ uint32_t ipoib_neigh_router_of_lid(const struct ipoib_neigh_table *,
 /* The only neighbour of a LID, whatever its QPN; NONE if there are several. */
 uint32_t ipoib_neigh_by_lid_alone(const struct ipoib_neigh_table *,
                                   uint16_t lid);
+
+/* The same as ipoib_neigh_by_lid() and ipoib_neigh_by_mac() for the data path,
+ * which makes the keys, and prefetches what is looked up, in loops of its own:
+ * see ipoib-table-private.h.  ipoib_neigh_find_batch() does the rest: it
+ * stores the neighbour of each of 'n' keys, prefetched, or 'none', in
+ * 'neighs'. */
+struct ipoib_bucket;
+struct ipoib_table_view;
+struct ipoib_table_view ipoib_neigh_macs(const struct ipoib_neigh_table *);
+struct ipoib_table_view ipoib_neigh_lids(const struct ipoib_neigh_table *);
+void ipoib_neigh_find_batch(const struct ipoib_neigh_table *,
+                            struct ipoib_table_view,
+                            struct ipoib_bucket *const homes[],
+                            const uint64_t keys[], size_t n,
+                            struct ipoib_neigh_fast *none,
+                            struct ipoib_neigh_fast *neighs[]);
+/* The key of a MAC, as eth_addr_to_uint64(), and one that nobody has.  (No key
+ * may be 0.) */
+#define IPOIB_NEIGH_NO_KEY 1
+static inline uint64_t
+ipoib_neigh_mac_key(uint64_t mac)
+{
+    return (mac << 16) | 0xffff;
+}
 
 /* Notes that slot's neighbour was used in second 'now' (time_now()).  Writes
  * at most once a second. */

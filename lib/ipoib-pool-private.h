@@ -43,6 +43,13 @@
 #define CACHE_LINE_SHIFT 6
 BUILD_ASSERT_DECL(CACHE_LINE_SIZE == 1 << CACHE_LINE_SHIFT);
 
+#ifdef HAVE_AF_XDP
+#define IPOIB_POOL_HEADER_SIZE ROUND_UP(sizeof(struct dp_packet_afxdp), \
+                                        CACHE_LINE_SIZE)
+#else
+#define IPOIB_POOL_HEADER_SIZE 0
+#endif
+
 struct ipoib_pool_ops {
     const char *name;
     bool zero_copy;
@@ -61,8 +68,7 @@ struct ipoib_pool {
     unsigned int shift;
     uint32_t size;              /* 40 + MTU. */
     uint8_t *tags;              /* Of each buffer: its receive queue, or 0. */
-    uint8_t *headers;           /* Zero-copy: struct dp_packet_afxdp each. */
-    size_t header_size;
+    uint8_t *headers;           /* Zero-copy: IPOIB_POOL_HEADER_SIZE each. */
 
     /* Free frames. */
 #ifdef HAVE_AF_XDP
@@ -87,33 +93,37 @@ ipoib_pool_index(const struct ipoib_pool *pool, uint64_t id)
     return (id - pool->frames) >> pool->shift;
 }
 
+/* The id of the buffer in 'frame', whose index is 'index'. */
+static inline uint64_t
+ipoib_pool_id(const void *frame, size_t index)
+{
+    size_t colour = (index & (IPOIB_POOL_COLOURS - 1)) << CACHE_LINE_SHIFT;
+
+    return (uintptr_t) frame + colour + IPOIB_POOL_HEADROOM;
+}
+
 static inline uint64_t
 ipoib_pool_frame_to_id(const struct ipoib_pool *pool, const void *frame)
 {
-    uintptr_t p = (uintptr_t) frame;
-    size_t colour = p >> (pool->shift - CACHE_LINE_SHIFT)
-                    & ((IPOIB_POOL_COLOURS - 1) << CACHE_LINE_SHIFT);
-
-    return p + colour + IPOIB_POOL_HEADROOM;
+    return ipoib_pool_id(frame, ipoib_pool_index(pool, (uintptr_t) frame));
 }
 
 /* Zero-copy pools only: the packet's place, to be prefetched. */
 static inline void *
 ipoib_pool_header(const struct ipoib_pool *pool, size_t index)
 {
-    return pool->headers + index * pool->header_size;
+    return pool->headers + index * IPOIB_POOL_HEADER_SIZE;
 }
 
-/* Zero-copy pools only: the buffer becomes a packet.  'data' points into it.
- * What the packet's last use left behind is made good; base, size of memory
- * and source never change. */
+/* Zero-copy pools only: the buffer of 'header', whose tag is 0, becomes a
+ * packet.  'data' points into it.  What the packet's last use left behind is
+ * made good; base, size of memory and source never change. */
 static inline struct dp_packet *
-ipoib_pool_wrap(struct ipoib_pool *pool, size_t index, void *data, size_t len)
+ipoib_pool_wrap(void *header, void *data, size_t len)
 {
 #ifdef HAVE_AF_XDP
-    struct dp_packet_afxdp *xpacket = ipoib_pool_header(pool, index);
+    struct dp_packet_afxdp *xpacket = header;
 
-    pool->tags[index] = 0;
     ipoib_pkt_reset(&xpacket->packet);
     dp_packet_set_data(&xpacket->packet, data);
     dp_packet_set_size(&xpacket->packet, len);

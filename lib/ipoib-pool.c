@@ -364,7 +364,10 @@ ipoib_pool_to_packet(struct ipoib_pool *pool, uint64_t id, ptrdiff_t ofs,
     struct dp_packet *packet;
 
     if (pool->ops->zero_copy) {
-        return ipoib_pool_wrap(pool, ipoib_pool_index(pool, id), data, len);
+        size_t index = ipoib_pool_index(pool, id);
+
+        pool->tags[index] = 0;
+        return ipoib_pool_wrap(ipoib_pool_header(pool, index), data, len);
     }
     packet = dp_packet_clone_data_with_headroom(data, len,
                                                 IPOIB_POOL_HEADROOM);
@@ -441,7 +444,10 @@ ipoib_pool_get_stats(const struct ipoib_pool *pool_,
     stats->n_posted = n_own;
     /* The counters move while they are read. */
     stats->n_packets = pool->n - MIN(pool->n, stats->n_free + n_own);
-    stats->memory = pool->memory + pool->n * (1 + pool->header_size);
+    stats->memory = pool->memory + pool->n;
+    if (pool->headers) {
+        stats->memory += pool->n * IPOIB_POOL_HEADER_SIZE;
+    }
     stats->zero_copy = pool->ops->zero_copy;
 }
 
@@ -522,9 +528,7 @@ afxdp_init(struct ipoib_pool *pool)
         return -error;
     }
 
-    pool->header_size = ROUND_UP(sizeof(struct dp_packet_afxdp),
-                                 CACHE_LINE_SIZE);
-    pool->headers = xzalloc_cacheline(pool->n * pool->header_size);
+    pool->headers = xzalloc_cacheline(pool->n * IPOIB_POOL_HEADER_SIZE);
     for (size_t i = 0; i < pool->n; i++) {
         struct dp_packet_afxdp *xpacket = ipoib_pool_header(pool, i);
         void *frame = (void *) (pool->frames + (i << pool->shift));

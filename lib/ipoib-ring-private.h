@@ -22,28 +22,6 @@
 
 struct dp_packet;
 
-/* As ntohll() and htonll(), in one instruction instead of two swaps of 32 bits
- * and what puts them together. */
-static inline uint64_t
-ipoib_swap64(uint64_t x)
-{
-#ifdef WORDS_BIGENDIAN
-    return x;
-#else
-    return __builtin_bswap64(x);
-#endif
-}
-
-/* The MAC at 'p', as eth_addr_to_uint64(), where 8 bytes are readable. */
-static inline uint64_t
-ipoib_get_mac(const uint8_t *p)
-{
-    uint64_t x;
-
-    memcpy(&x, p, sizeof x);
-    return ipoib_swap64(x) >> 16;
-}
-
 /* Receives are posted in chains of so many. */
 #define IPOIB_RX_CHAIN 32
 
@@ -67,16 +45,15 @@ struct ipoib_rxq_private {
     int search_left;            /* ... so many completions is lost. */
 
     /* Destinations of late: a QPN and an IP address (or 0 for all, where the
-     * host is a router), and the MAC of the host that they lead to.  An entry
-     * holds for the second in which it was made, so that changes are noticed
-     * soon enough and the host's 'used' is kept. */
+     * host is a router), and the MAC of the host that they lead to, by
+     * ipoib_frame_mac().  All are forgotten as a second begins, so that
+     * changes are noticed soon enough and the host's 'used' is kept. */
 #define IPOIB_RX_DESTS 1024
     struct ipoib_rx_dest {
-        uint64_t key;
+        uint64_t key;           /* 0: none. */
         uint64_t mac;
-        uint64_t second;
-        uint64_t pad;
     } dests[IPOIB_RX_DESTS];
+    uint32_t dests_second;
 
     /* Neighbours that were told to have another SLID, by the low bits of
      * their slots: the second in which that was. */
@@ -110,10 +87,15 @@ BUILD_ASSERT_DECL(IS_POW2(IPOIB_TX_MIN_DESC));
 
 struct ipoib_txq_grace;
 
+struct ipoib_tx_wr {
+    struct ibv_send_wr wr;
+    struct ibv_sge sge;
+};
+
 struct ipoib_txq_slots {
     /* 'head' counts WRs that were posted, 'tail' those that have completed;
-     * both wrap around.  A WR's wr_id is what 'tail' becomes when it
-     * completes; WRs of a QP complete in order. */
+     * both wrap around.  The wr_id of a WR that is signalled is what 'tail'
+     * becomes when it completes; WRs of a QP complete in order. */
     uint32_t head, tail;
     uint32_t mask;              /* Number of slots, a power of 2, less 1. */
     uint32_t max_inline;
@@ -125,8 +107,9 @@ struct ipoib_txq_slots {
     uint32_t n_held;
     unsigned int n_failed;      /* Posts that failed in a row. */
 
-    struct ibv_send_wr wr[NETDEV_MAX_BURST];
-    struct ibv_sge sge[NETDEV_MAX_BURST];
+    /* A chain, of which a burst takes as many as it needs. */
+    struct ipoib_tx_wr wrs[NETDEV_MAX_BURST];
+    uint32_t qkey;              /* In all 'wrs'. */
 
     struct ibv_pd *pd;
     struct ibv_mr *mr;

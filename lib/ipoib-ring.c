@@ -243,18 +243,23 @@ rxq_take_from_pool(struct ipoib_rxq *rxq, size_t i, size_t n)
 {
     struct ipoib_rxq_private *priv = rxq->priv;
     struct ipoib_pool *pool = rxq->pool;
+    uintptr_t first = pool->frames;
+    unsigned int shift = pool->shift;
+    uint32_t *seqs = priv->seqs;
+    uint8_t *tags = pool->tags;
+    uint8_t tag = priv->tag;
+    uint32_t seq = priv->seq;
     void *frames[IPOIB_RX_CHAIN];
 
     n = i + pool->ops->get(pool, frames, n - i);
     for (void **frame = frames; i < n; i++, frame++) {
-        uint64_t id = ipoib_pool_frame_to_id(pool, *frame);
+        size_t index = ((uintptr_t) *frame - first) >> shift;
 
-        size_t index = ipoib_pool_index(pool, id);
-
-        pool->tags[index] = priv->tag;
-        priv->seqs[index] = priv->seq++;
-        priv->wr[i].wr_id = priv->sge[i].addr = id;
+        tags[index] = tag;
+        seqs[index] = seq++;
+        priv->wr[i].wr_id = priv->sge[i].addr = ipoib_pool_id(*frame, index);
     }
+    priv->seq = seq;
     return n;
 }
 
@@ -507,11 +512,12 @@ ipoib_txq_create(struct ipoib_shared *shared,
     slots->mem = xmalloc_pagealign((size_t) txq->n_desc * slots->slot_size);
     slots->held = xcalloc(txq->n_desc, sizeof *slots->held);
     for (size_t i = 0; i < NETDEV_MAX_BURST; i++) {
-        slots->wr[i].sg_list = &slots->sge[i];
-        slots->wr[i].num_sge = 1;
-        slots->wr[i].opcode = IBV_WR_SEND;
-        slots->wr[i].next = (i + 1 < NETDEV_MAX_BURST
-                             ? &slots->wr[i + 1] : NULL);
+        struct ipoib_tx_wr *wr = &slots->wrs[i];
+
+        wr->wr.sg_list = &wr->sge;
+        wr->wr.num_sge = 1;
+        wr->wr.opcode = IBV_WR_SEND;
+        wr->wr.next = i + 1 < NETDEV_MAX_BURST ? &wr[1].wr : NULL;
     }
 
     error = txq_init(txq, params);

@@ -25,7 +25,7 @@
 #include "ipoib-packet.h"
 #include "ipoib-pool-private.h"
 #include "ipoib-ring-private.h"
-#include "ipoib-slots.h"
+#include "ipoib-table-private.h"
 #include "netdev.h"
 #include "openvswitch/vlog.h"
 #include "timeval.h"
@@ -57,6 +57,7 @@ static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(5, 20);
 /* One call's context. */
 struct rx {
     struct ipoib_rxq *rxq;
+    struct ipoib_rxq_private *priv;
     const struct ipoib_shared *shared;
     uint32_t now;               /* time_now(). */
     uint16_t lid, lid_mask;     /* Own. */
@@ -116,8 +117,10 @@ gid_equals(const struct ib_gid *a, const struct ib_gid *b)
 static inline void
 rx_keep(struct rx *rx, uint64_t id)
 {
-    struct ipoib_rxq_private *priv = rx->rxq->priv;
+    struct ipoib_rxq_private *priv = rx->priv;
+    struct ipoib_pool *pool = rx->rxq->pool;
 
+    pool->tags[ipoib_pool_index(pool, id)] = priv->tag;
     priv->spare[priv->n_spare++] = id;
 }
 
@@ -245,17 +248,10 @@ dest_key(const uint8_t *ip, ovs_be16 type, uint32_t qpn)
 }
 
 static inline struct ipoib_rx_dest *
-dest_of_key(struct rx *rx, uint64_t key)
+dest_of_key(const struct rx *rx, uint64_t key)
 {
     BUILD_ASSERT_DECL(IPOIB_RX_DESTS == 1 << 10);
-    return &rx->rxq->priv->dests[(key * UINT64_C(0x9e3779b97f4a7c15)) >> 54];
-}
-
-static inline bool
-dest_is_valid(const struct rx *rx, const struct ipoib_rx_dest *dest,
-              uint64_t key)
-{
-    return dest->key == key && dest->second == rx->now;
+    return &rx->priv->dests[(key * UINT64_C(0x9e3779b97f4a7c15)) >> 54];
 }
 
 /* Finds the host that a unicast packet is for: that of its QPN, or behind a
@@ -273,7 +269,7 @@ rx_find_dest(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
     struct ipoib_host_fast *host;
     uint32_t slot, by_ip;
 
-    if (dest_is_valid(rx, router, all)) {
+    if (router->key == all) {
         return router;
     }
 
@@ -298,8 +294,7 @@ rx_find_dest(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
     host = ipoib_host_fast(hosts, slot);
     atomic_store_relaxed(&host->used, rx->now);
     dest->key = key;
-    dest->mac = host->mac;
-    dest->second = rx->now;
+    dest->mac = ipoib_frame_mac(host->mac);
     return dest;
 }
 
@@ -432,8 +427,8 @@ rx_find_sender(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
     return NULL;
 }
 
-/* Returns the source MAC.  'slot' is what was found by (SLID, QPN). */
-static inline uint64_t
+/* Returns the source MAC.  'neigh' is what was found by (SLID, QPN). */
+static uint64_t
 rx_source(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
           ovs_be16 type, struct ipoib_neigh_fast *neigh)
 {
@@ -443,7 +438,7 @@ rx_source(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
                              || !gid_equals(&neigh->gid, sgid_of(data)))))) {
         neigh = rx_find_sender(rx, wc, data, type);
         if (!neigh) {
-            return eth_addr_to_uint64(rx->shared->mac);
+            return ipoib_frame_mac(eth_addr_to_uint64(rx->shared->mac));
         }
     }
     ipoib_neigh_mark_used(neigh, rx->now);
@@ -499,19 +494,19 @@ rx_inspect(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
 }
 
 /* Writes the Ethernet header, pads, and makes the packet, from the 'ip_len'
- * bytes of IP. */
+ * bytes of IP in the buffer at 'data', whose place in the pool is 'header'.
+ * The MACs are such as ipoib_frame_mac() makes: each is a store of eight
+ * bytes, of which the next one overwrites the last two. */
 static inline ALWAYS_INLINE struct dp_packet *
-rx_deliver(struct rx *rx, uint64_t id, size_t index, uint8_t *data,
-           ovs_be16 type, uint64_t dst, uint64_t src, uint32_t ip_len)
+rx_deliver(struct rx *rx, void *header, uint8_t *data, ovs_be16 type,
+           uint64_t dst, uint64_t src, size_t ip_len)
 {
-    uint64_t first = ipoib_swap64((dst << 16) | (src >> 32));
-    uint32_t second = htonl(src);
     uint8_t *eth = data + ETH_OFS;
-    uint32_t len = ETH_HEADER_LEN + ip_len;
+    size_t len = ETH_HEADER_LEN + ip_len;
 
-    memcpy(eth, &first, sizeof first);
-    memcpy(eth + 8, &second, sizeof second);
-    memcpy(eth + 12, &type, sizeof type);
+    memcpy(eth, &dst, sizeof dst);
+    memcpy(eth + ETH_ADDR_LEN, &src, sizeof src);
+    memcpy(eth + 2 * ETH_ADDR_LEN, &type, sizeof type);
     if (OVS_UNLIKELY(len < ETH_MIN_FRAME)) {
         memset(eth + len, 0, ETH_MIN_FRAME - len);
         len = ETH_MIN_FRAME;
@@ -519,9 +514,9 @@ rx_deliver(struct rx *rx, uint64_t id, size_t index, uint8_t *data,
     rx->bytes += len;
 
     if (OVS_LIKELY(rx->zero_copy)) {
-        return ipoib_pool_wrap(rx->rxq->pool, index, eth, len);
+        return ipoib_pool_wrap(header, eth, len);
     }
-    rx_keep(rx, id);
+    rx_keep(rx, (uintptr_t) data);
     return dp_packet_clone_data_with_headroom(eth, len, IPOIB_POOL_HEADROOM);
 }
 
@@ -548,10 +543,10 @@ rx_own(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data)
 }
 
 /* Translates the packet of 'wc', which has 'len' bytes of IP and padding.
- * 'neigh' is what was found for its sender's (SLID, QPN), 'index' is that of
- * its buffer.  Returns NULL if nothing is to be delivered. */
-static inline ALWAYS_INLINE struct dp_packet *
-rx_translate(struct rx *rx, const struct ibv_wc *wc, size_t index,
+ * 'neigh' is what was found for its sender's (SLID, QPN), or NULL; 'header' is
+ * its buffer's.  Returns NULL if nothing is to be delivered. */
+static struct dp_packet *
+rx_translate(struct rx *rx, const struct ibv_wc *wc, void *header,
              struct ipoib_neigh_fast *neigh, uint32_t len)
 {
     struct ipoib_rx_stats *stats = &rx->rxq->stats;
@@ -603,11 +598,12 @@ rx_translate(struct rx *rx, const struct ibv_wc *wc, size_t index,
             && ipoib_dhcp_set_broadcast(data + IP_OFS, ip_len)) {
             ipoib_count(&stats->dhcp_broadcast, 1);
         }
+        dst = ipoib_frame_mac(dst);
     } else {
         uint64_t key = dest_key(ip, type, wc->qp_num);
         struct ipoib_rx_dest *dest = dest_of_key(rx, key);
 
-        if (OVS_UNLIKELY(!dest_is_valid(rx, dest, key))) {
+        if (OVS_UNLIKELY(dest->key != key)) {
             dest = rx_find_dest(rx, wc, data, type, key, dest);
             if (!dest) {
                 return NULL;
@@ -616,7 +612,7 @@ rx_translate(struct rx *rx, const struct ibv_wc *wc, size_t index,
         dst = dest->mac;
     }
     src = rx_source(rx, wc, data, type, neigh);
-    return rx_deliver(rx, wc->wr_id, index, data, type, dst, src, ip_len);
+    return rx_deliver(rx, header, data, type, dst, src, ip_len);
 }
 
 /* Tells the sender of the IP packet of 'ip_len' bytes of 'wc' that the
@@ -686,10 +682,10 @@ rx_over_eth_mtu(struct rx *rx, const struct ibv_wc *wc,
     return NULL;
 }
 
-/* The packet of 'wc' is longer than 'mtu', or shorter than its headers. */
-static struct dp_packet *
-rx_odd_length(struct rx *rx, const struct ibv_wc *wc, size_t index,
-              struct ipoib_neigh_fast *neigh)
+/* Any packet. */
+static __attribute__((__noinline__)) struct dp_packet *
+rx_any(struct rx *rx, const struct ibv_wc *wc, void *header,
+       struct ipoib_neigh_fast *neigh)
 {
     struct ipoib_rx_stats *stats = &rx->rxq->stats;
     uint32_t len = wc->byte_len - IP_OFS;
@@ -700,50 +696,105 @@ rx_odd_length(struct rx *rx, const struct ibv_wc *wc, size_t index,
     } else if (len > rx->group_mtu) {
         return rx_drop(rx, wc->wr_id, &stats->drop_too_long);
     }
-    packet = rx_translate(rx, wc, index, neigh, len);
-    return (packet && dp_packet_size(packet) > ETH_HEADER_LEN + rx->eth_mtu
+    packet = rx_translate(rx, wc, header, neigh, len);
+    return (packet && len > rx->mtu
+            && dp_packet_size(packet) > ETH_HEADER_LEN + rx->eth_mtu
             ? rx_over_eth_mtu(rx, wc, packet) : packet);
 }
 
+/* Does what rx_any() does, for the packets of which there are many: IPv4
+ * without options, neither too long nor malformed, from a neighbour that is
+ * known by its (SLID, QPN) and needs no GRH, to a destination that another
+ * packet went to in this second.  Groups' packets have a GRH; so have our own
+ * ones, other than the watchdog's, which are not IP. */
 static inline ALWAYS_INLINE struct dp_packet *
-rx_one(struct rx *rx, const struct ibv_wc *wc, size_t index,
+rx_one(struct rx *rx, const struct ibv_wc *wc, void *header,
        struct ipoib_neigh_fast *neigh)
 {
+    uint8_t *data = (uint8_t *) (uintptr_t) wc->wr_id;
     /* Of a packet that is too short, more than any MTU. */
     uint32_t len = wc->byte_len - IP_OFS;
+    const uint8_t *ip = data + IP_OFS;
+    struct ipoib_rx_dest *dest;
+    size_t ip_len;
+    ovs_be16 type;
+    uint64_t key;
 
-    return (OVS_UNLIKELY(len > rx->mtu)
-            ? rx_odd_length(rx, wc, index, neigh)
-            : rx_translate(rx, wc, index, neigh, len));
+    memcpy(&type, data + GRH_SPACE, sizeof type);
+    if (OVS_UNLIKELY(!neigh) || OVS_UNLIKELY(has_grh(wc))
+        || OVS_UNLIKELY(len > rx->mtu)
+        || OVS_UNLIKELY(type != htons(ETH_TYPE_IP))
+        || OVS_UNLIKELY(ip[0] != IP_IHL_VER(5, 4))
+        || OVS_UNLIKELY(ip[9] == IPPROTO_IGMP)) {
+        return rx_any(rx, wc, header, neigh);
+    }
+    ip_len = (ip[2] << 8) | ip[3];
+    key = dest_key(ip, htons(ETH_TYPE_IP), wc->qp_num);
+    dest = dest_of_key(rx, key);
+    if (OVS_UNLIKELY(ip_len > len) || OVS_UNLIKELY(ip_len < IP_HEADER_LEN)
+        || OVS_UNLIKELY(dest->key != key)) {
+        return rx_any(rx, wc, header, neigh);
+    }
+    ipoib_neigh_mark_used(neigh, rx->now);
+    return rx_deliver(rx, header, data, htons(ETH_TYPE_IP), dest->mac,
+                      neigh->mac, ip_len);
 }
 
-/* First pass: sorts out what has an error, so that the good completions are
- * the first of 'wc', and prefetches. */
-static inline size_t
-rx_prepare(struct rx *rx, struct ibv_wc wc[], size_t n, uint32_t indexes[],
-           uint64_t lids[])
+/* A burst of completions that are good. */
+struct rx_burst {
+    uint64_t keys[NETDEV_MAX_BURST]; /* ipoib_neigh_lid_key(). */
+    struct ipoib_bucket *homes[NETDEV_MAX_BURST];
+    struct ipoib_neigh_fast *neighs[NETDEV_MAX_BURST];
+    void *headers[NETDEV_MAX_BURST]; /* ipoib_pool_header(). */
+};
+
+/* Moves the good ones of 'wc' to the front.  Returns how many they are. */
+static size_t
+rx_sort_out(struct rx *rx, struct ibv_wc wc[], size_t n)
 {
-    const struct ipoib_pool *pool = rx->rxq->pool;
     size_t n_good = 0;
 
     for (size_t i = 0; i < n; i++) {
-        size_t index = ipoib_pool_index(pool, wc[i].wr_id);
-
-        OVS_PREFETCH((void *) (uintptr_t) wc[i].wr_id);
-        if (OVS_UNLIKELY(wc[i].status != IBV_WC_SUCCESS)) {
+        if (wc[i].status != IBV_WC_SUCCESS) {
             rx_drop(rx, wc[i].wr_id, &rx->rxq->stats.drop_error);
-            continue;
+        } else {
+            wc[n_good++] = wc[i];
         }
-        if (OVS_UNLIKELY(n_good != i)) {
-            wc[n_good] = wc[i];
-        }
-        OVS_PREFETCH_WRITE(ipoib_pool_header(pool, index));
-        indexes[n_good] = index;
-        lids[n_good] = ipoib_neigh_lid_key(wc[i].slid & rx->lid_mask,
-                                           wc[i].src_qp);
-        n_good++;
     }
     return n_good;
+}
+
+/* First pass: takes the buffers of 'wc' for packets (one that does not become
+ * a packet goes back by rx_keep()), and prefetches.  Returns false if not all
+ * of 'wc' are good: sort out and try again. */
+static inline bool
+rx_prepare(const struct ipoib_pool *pool, uint16_t lid_mask,
+           const struct ibv_wc wc[], size_t n,
+           const struct ipoib_table_view *view, struct rx_burst *burst)
+{
+    uintptr_t frames = pool->frames;
+    unsigned int shift = pool->shift;
+    uint8_t *headers = pool->headers;
+    uint8_t *tags = pool->tags;
+    uint32_t status = IBV_WC_SUCCESS;
+
+    BUILD_ASSERT_DECL(IBV_WC_SUCCESS == 0);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t id = wc[i].wr_id;
+        uint64_t key = ipoib_neigh_lid_key(wc[i].slid & lid_mask,
+                                           wc[i].src_qp);
+        size_t index = (id - frames) >> shift;
+        void *header = headers + index * IPOIB_POOL_HEADER_SIZE;
+
+        OVS_PREFETCH((void *) (uintptr_t) id);
+        OVS_PREFETCH_WRITE(header);
+        status |= wc[i].status;
+        tags[index] = 0;
+        burst->headers[i] = header;
+        burst->keys[i] = key;
+        burst->homes[i] = ipoib_table_home(view, key);
+    }
+    return status == IBV_WC_SUCCESS;
 }
 
 /* Frames that wait. */
@@ -842,29 +893,28 @@ static void
 rx_process(struct rx *rx, struct ibv_wc wc[], size_t n,
            struct dp_packet_batch *batch)
 {
-    uint64_t lids[NETDEV_MAX_BURST];
-    uint32_t indexes[NETDEV_MAX_BURST], slots[NETDEV_MAX_BURST];
-    struct ipoib_neigh_fast *neighs[NETDEV_MAX_BURST];
-    char *const *base;
+    const struct ipoib_neigh_table *neighs = rx->shared->neighs;
+    const struct ipoib_table_view view = ipoib_neigh_lids(neighs);
+    struct dp_packet *packets[NETDEV_MAX_BURST];
+    size_t n_packets = 0;
+    struct rx_burst burst;
 
-    n = rx_prepare(rx, wc, n, indexes, lids);
-    ipoib_neigh_by_lid__(rx->shared->neighs, lids, n, slots);
-    base = ipoib_neigh_base(rx->shared->neighs);
-    for (size_t i = 0; i < n; i++) {
-        neighs[i] = NULL;
-        if (OVS_LIKELY(!(slots[i] & IPOIB_NEIGH_NOT_FOUND))) {
-            neighs[i] = ipoib_slots_fast_at(base, slots[i]);
-            OVS_PREFETCH(neighs[i]);
-        }
+    if (OVS_UNLIKELY(!rx_prepare(rx->rxq->pool, rx->lid_mask, wc, n, &view,
+                                 &burst))) {
+        n = rx_sort_out(rx, wc, n);
+        rx_prepare(rx->rxq->pool, rx->lid_mask, wc, n, &view, &burst);
     }
-
+    ipoib_neigh_find_batch(neighs, view, burst.homes, burst.keys, n, NULL,
+                           burst.neighs);
     for (size_t i = 0; i < n; i++) {
-        struct dp_packet *packet = rx_one(rx, &wc[i], indexes[i], neighs[i]);
+        struct dp_packet *packet = rx_one(rx, &wc[i], burst.headers[i],
+                                          burst.neighs[i]);
 
         if (OVS_LIKELY(packet)) {
-            ipoib_batch_push(batch, packet);
+            packets[n_packets++] = packet;
         }
     }
+    ipoib_batch_push_all(batch, packets, n_packets);
     if (OVS_UNLIKELY(rx->clamp)) {
         rx_clamp(rx, batch);
     }
@@ -914,8 +964,13 @@ rx_init(struct rx *rx, struct ipoib_rxq *rxq)
     }
     rx->cut = false;
     rx->rxq = rxq;
+    rx->priv = rxq->priv;
     rx->shared = shared;
     rx->now = time_now();
+    if (OVS_UNLIKELY(rx->now != rx->priv->dests_second)) {
+        rx->priv->dests_second = rx->now;
+        memset(rx->priv->dests, 0, sizeof rx->priv->dests);
+    }
     rx->lid = lid;
     rx->lid_mask = lid_mask;
     rx->zero_copy = rxq->pool->ops->zero_copy && !rxq->priv->starved;

@@ -19,12 +19,13 @@
 
 #include "dp-packet.h"
 #include "hash.h"
+#include "ipoib-classify.h"
 #include "ipoib-compat.h"
 #include "ipoib-mtu.h"
 #include "ipoib-packet.h"
 #include "ipoib-pool.h"
 #include "ipoib-ring-private.h"
-#include "ipoib-slots.h"
+#include "ipoib-table-private.h"
 #include "netdev.h"
 #include "openvswitch/vlog.h"
 #include "timeval.h"
@@ -54,21 +55,23 @@ struct tx {
     const struct ipoib_shared *shared;
     uint32_t now;               /* time_now(). */
     uint32_t mtu;               /* Largest IP packet. */
-    uint32_t qkey;
     bool running;               /* The queue takes WRs. */
-    uint32_t limit;             /* Largest IP packet that is sent here: the
+    ssize_t max_inline;         /* Largest IP packet that is sent inline; -1:
+                                 * none. */
+    size_t limit;               /* Largest IP packet that is sent here: the
                                  * MTU, or 0 if it is not running. */
     uint32_t clamp;             /* TCP's MSS is kept to IP packets of so many
                                  * bytes; 0: it is not. */
     unsigned int class;         /* Of options:prio-map. */
     bool wake;                  /* The control thread got something. */
     const struct ipoib_share *share; /* NULL: nothing is shared. */
-    uint64_t last_src;          /* Source MAC of the last unicast packet. */
+    uint64_t last_src;          /* Source MAC (and type) of the last unicast
+                                 * packet, as they lie in it. */
 
     /* The burst that is being made. */
-    uint32_t n;                 /* WRs. */
-    uint32_t room;              /* WRs that fit. */
-    uint64_t bytes;
+    struct ipoib_tx_wr *next;   /* First WR that is free. */
+    struct ipoib_tx_wr *end;    /* First WR that does not fit. */
+    uint64_t bytes;             /* Of IP. */
     uint32_t multicast;
 };
 
@@ -124,22 +127,27 @@ tx_completion_error(struct ipoib_txq *txq, const struct ibv_wc *wc)
 }
 
 /* Takes what has completed.  Every completion tells how far the queue has
- * come, so that a few of them at a time are enough. */
+ * come, so that a few of them at a time are enough.  (One with an error may be
+ * of any WR, and tells nothing.  Nothing more succeeds then, and the restart
+ * retires the rest.) */
 static void
 tx_reap(struct ipoib_txq *txq)
 {
+    uint32_t tail = txq->slots->tail;
     struct ibv_wc wc[8];
     int n;
 
     do {
         n = ibv_poll_cq(txq->cq, ARRAY_SIZE(wc), wc);
         for (int i = 0; i < n; i++) {
-            if (OVS_UNLIKELY(wc[i].status != IBV_WC_SUCCESS)) {
+            if (OVS_LIKELY(wc[i].status == IBV_WC_SUCCESS)) {
+                tail = wc[i].wr_id;
+            } else {
                 tx_completion_error(txq, &wc[i]);
             }
         }
         if (n > 0) {
-            tx_retire(txq->slots, wc[n - 1].wr_id);
+            tx_retire(txq->slots, tail);
         }
     } while (n == ARRAY_SIZE(wc));
 }
@@ -180,6 +188,22 @@ tx_room(const struct ipoib_txq_slots *slots)
 
 /* Posting. */
 
+/* Number of WRs in the burst. */
+static inline uint32_t
+tx_n(const struct tx *tx)
+{
+    return tx->next - tx->slots->wrs;
+}
+
+/* Looks how much the queue takes. */
+static void
+tx_set_room(struct tx *tx)
+{
+    uint32_t room = tx->running ? tx_room(tx->slots) : 0;
+
+    tx->end = tx->slots->wrs + MIN(room, NETDEV_MAX_BURST);
+}
+
 /* 'n' WRs from 'first' on were not posted. */
 static void
 tx_not_posted(struct tx *tx, uint32_t first, uint32_t n, int error)
@@ -198,7 +222,7 @@ tx_not_posted(struct tx *tx, uint32_t first, uint32_t n, int error)
             *held = NULL;
             slots->n_held--;
         }
-        tx->bytes -= slots->sge[i].length - IPOIB_HEADER_LEN + ETH_HEADER_LEN;
+        tx->bytes -= slots->wrs[i].sge.length - IPOIB_HEADER_LEN;
     }
     if (!first && ++slots->n_failed >= MAX_FAILED) {
         tx_failed(tx->txq);
@@ -212,31 +236,35 @@ static void
 tx_post(struct tx *tx)
 {
     struct ipoib_txq_slots *slots = tx->slots;
-    struct ibv_send_wr *last, *next, *bad = slots->wr;
-    uint32_t posted = tx->n;
+    struct ibv_send_wr *first = &slots->wrs[0].wr, *bad = first;
+    uint32_t n = tx_n(tx), posted = n;
     int error = EIO;
 
     if (OVS_LIKELY(tx->running)) {
-        last = &slots->wr[tx->n - 1];
+        struct ibv_send_wr *last = &slots->wrs[n - 1].wr;
+        struct ibv_send_wr *next = last->next;
+
+        last->wr_id = slots->head + n;
         last->send_flags |= IBV_SEND_SIGNALED;
-        next = last->next;
         last->next = NULL;
         bad = NULL;
-        error = ibv_post_send(tx->txq->qp, slots->wr, &bad);
+        error = ibv_post_send(tx->txq->qp, first, &bad);
         last->next = next;
     }
     if (OVS_UNLIKELY(error)) {
-        posted = bad ? bad - slots->wr : 0;
-        tx_not_posted(tx, posted, tx->n - posted, error);
+        posted = (bad ? CONTAINER_OF(bad, struct ipoib_tx_wr, wr) - slots->wrs
+                  : 0);
+        tx_not_posted(tx, posted, n - posted, error);
     } else {
         slots->n_failed = 0;
     }
     slots->head += posted;
 
     ipoib_count(&tx->txq->stats.packets, posted);
-    ipoib_count(&tx->txq->stats.bytes, tx->bytes);
+    ipoib_count(&tx->txq->stats.bytes, tx->bytes + posted * ETH_HEADER_LEN);
     ipoib_count(&tx->txq->stats.multicast, tx->multicast);
-    tx->n = tx->bytes = tx->multicast = 0;
+    tx->next = slots->wrs;
+    tx->bytes = tx->multicast = 0;
 }
 
 /* No room: makes some.  Returns false if there is none; then the packet is
@@ -249,13 +277,13 @@ tx_make_room(struct tx *tx)
     if (tx->running) {
         tx_reap(txq);
         tx->running = tx_is_running(txq);
-        tx->room = tx_room(tx->slots);
+        tx_set_room(tx);
     }
     if (!tx->running) {
         tx_drop(&txq->stats.drop_post);
         return false;
     }
-    if (tx->n >= tx->room) {
+    if (tx->next >= tx->end) {
         tx_drop(&txq->stats.drop_queue_full);
         return false;
     }
@@ -265,15 +293,15 @@ tx_make_room(struct tx *tx)
 /* The part of tx_append() for what is not sent inline.  What lies in memory
  * that the device can read is sent from there, and the queue keeps the packet
  * ('*packetp' becomes NULL); the rest is copied. */
-static void
+static __attribute__((__noinline__)) void
 tx_append_long(struct tx *tx, struct dp_packet **packetp, const uint8_t *data,
-               struct ibv_send_wr *wr)
+               struct ipoib_tx_wr *wr)
 {
     struct ipoib_txq_slots *slots = tx->slots;
-    uint32_t pos = (wr->wr_id - 1) & slots->mask;
-    struct ibv_sge *sge = wr->sg_list;
+    uint32_t pos = (slots->head + (wr - slots->wrs)) & slots->mask;
+    struct ibv_sge *sge = &wr->sge;
 
-    wr->send_flags = 0;
+    wr->wr.send_flags = 0;
     sge->lkey = ipoib_pool_pd_lkey(slots->pd, *packetp);
     if (sge->lkey) {
         slots->held[pos] = *packetp;
@@ -292,16 +320,14 @@ tx_append_long(struct tx *tx, struct dp_packet **packetp, const uint8_t *data,
  * 'eth', to 'qpn' by 'ah'. */
 static inline ALWAYS_INLINE void
 tx_append(struct tx *tx, struct dp_packet **packetp, uint8_t *eth,
-          uint32_t ip_len, struct ibv_ah *ah, uint32_t qpn)
+          size_t ip_len, struct ibv_ah *ah, uint32_t qpn)
 {
-    struct ipoib_txq_slots *slots = tx->slots;
     uint8_t *data = eth + IPOIB_OFS;
-    struct ibv_send_wr *wr;
-    struct ibv_sge *sge;
+    struct ipoib_tx_wr *wr = tx->next;
     uint32_t ipoib;
     uint16_t type;
 
-    if (OVS_UNLIKELY(tx->n >= tx->room) && !tx_make_room(tx)) {
+    if (OVS_UNLIKELY(wr >= tx->end) && !tx_make_room(tx)) {
         return;
     }
 
@@ -314,19 +340,17 @@ tx_append(struct tx *tx, struct dp_packet **packetp, uint8_t *eth,
 #endif
     memcpy(data, &ipoib, sizeof ipoib);
 
-    wr = &slots->wr[tx->n++];
-    sge = wr->sg_list;
-    wr->wr_id = slots->head + tx->n;
-    wr->wr.ud.ah = ah;
-    wr->wr.ud.remote_qpn = qpn;
-    wr->wr.ud.remote_qkey = tx->qkey;
-    wr->send_flags = IBV_SEND_INLINE;
-    sge->addr = (uintptr_t) data;
-    sge->length = ip_len + IPOIB_HEADER_LEN;
-    if (sge->length > slots->max_inline) {
+    /* The rest of the WR is always the same. */
+    tx->next = wr + 1;
+    wr->wr.wr.ud.ah = ah;
+    wr->wr.wr.ud.remote_qpn = qpn;
+    wr->wr.send_flags = IBV_SEND_INLINE;
+    wr->sge.addr = (uintptr_t) data;
+    wr->sge.length = ip_len + IPOIB_HEADER_LEN;
+    tx->bytes += ip_len;
+    if ((ssize_t) ip_len > tx->max_inline) {
         tx_append_long(tx, packetp, data, wr);
     }
-    tx->bytes += ip_len + ETH_HEADER_LEN;
 }
 
 /* To the control thread. */
@@ -400,14 +424,20 @@ msg_set_ips(struct ipoib_msg *msg, const uint8_t *eth)
     }
 }
 
+/* The first of the four places of 'src' in 'sources'. */
+static inline size_t
+first_place(uint64_t src)
+{
+    return (src * UINT64_C(0x9e3779b97f4a7c15)) >> 58 << 2;
+}
+
 /* Unicasts of 'src' are sent: the control thread is told once a second.  A
  * source has four places. */
-static void
-tx_tell_source(struct tx *tx, uint64_t src, const struct dp_packet *packet,
-               uint32_t slot)
+static __attribute__((__noinline__)) void
+tx_tell_source(struct tx *tx, uint64_t src, const struct dp_packet *packet)
 {
     struct ipoib_txq *txq = tx->txq;
-    size_t first = (src * UINT64_C(0x9e3779b97f4a7c15)) >> 58 << 2;
+    size_t first = first_place(src);
     size_t victim = first;
 
     BUILD_ASSERT_DECL(ARRAY_SIZE(txq->sources) == 64 << 2);
@@ -432,10 +462,11 @@ tx_tell_source(struct tx *tx, uint64_t src, const struct dp_packet *packet,
     }
 
     struct ipoib_msg msg = { .type = IPOIB_MSG_TX_HOST };
+    uint64_t dst = ipoib_get_mac(dp_packet_data(packet));
 
     msg.in_port = packet_in_port(packet);
     eth_addr_from_uint64(src, &msg.mac);
-    msg.slot = slot;
+    ipoib_neigh_by_mac(tx->shared->neighs, &dst, 1, &msg.slot);
     msg_set_ips(&msg, dp_packet_data(packet));
     if (tx_push(tx, &msg)) {
         txq->sources[victim].mac = src;
@@ -443,13 +474,23 @@ tx_tell_source(struct tx *tx, uint64_t src, const struct dp_packet *packet,
     }
 }
 
+/* The source of 'packet', whose data is at 'eth'. */
 static inline void
-tx_source(struct tx *tx, uint64_t src, const struct dp_packet *packet,
-          uint32_t slot)
+tx_source(struct tx *tx, const uint8_t *eth, const struct dp_packet *packet)
 {
+    uint64_t src;
+
+    memcpy(&src, eth + ETH_ADDR_LEN, sizeof src);
     if (src != tx->last_src) {
+        const struct ipoib_txq *txq = tx->txq;
+        uint64_t mac = ipoib_get_mac(eth + ETH_ADDR_LEN);
+        size_t place = first_place(mac);
+
         tx->last_src = src;
-        tx_tell_source(tx, src, packet, slot);
+        if (OVS_UNLIKELY(txq->sources[place].mac != mac)
+            || OVS_UNLIKELY(txq->sources[place].told != tx->now)) {
+            tx_tell_source(tx, mac, packet);
+        }
     }
 }
 
@@ -459,9 +500,9 @@ tx_source(struct tx *tx, uint64_t src, const struct dp_packet *packet,
 static void
 tx_flush(struct tx *tx)
 {
-    if (tx->n) {
+    if (tx_n(tx)) {
         tx_post(tx);
-        tx->room = tx->running ? tx_room(tx->slots) : 0;
+        tx_set_room(tx);
     }
 }
 
@@ -501,7 +542,7 @@ tx_fragments(struct tx *tx, const struct dp_packet *packet, uint32_t ip_len,
             total++;
         }
         if (n == ARRAY_SIZE(frags) || !more) {
-            tx->multicast += qpn == IB_QPN_MULTICAST ? tx->n : 0;
+            tx->multicast += qpn == IB_QPN_MULTICAST ? tx_n(tx) : 0;
             tx_flush(tx);
             while (n) {
                 dp_packet_delete(frags[--n]);
@@ -662,13 +703,12 @@ tx_multicast(struct tx *tx, struct dp_packet **packetp, ovs_be16 type,
                         tx->running ? ah : NULL, IB_QPN_MULTICAST, &msg);
         }
     } else if (ah && tx->running) {
-        uint32_t n = tx->n;
+        uint32_t n = tx_n(tx);
 
-        tx_source(tx, ipoib_get_mac((const uint8_t *) &eth->eth_src),
-                  *packetp, IPOIB_SLOT_NONE);
+        tx_source(tx, (const uint8_t *) eth, *packetp);
         tx_append(tx, packetp, dp_packet_data(*packetp), ip_len, ah,
                   IB_QPN_MULTICAST);
-        tx->multicast += tx->n - n;
+        tx->multicast += tx_n(tx) - n;
     } else {
         tx_to_control(tx, packetp, &msg);
     }
@@ -753,7 +793,7 @@ tx_tagged(struct tx *tx, struct dp_packet **packetp)
     ipoib_packet_pop_tag(*packetp);
     tx_slice(tx, packetp, 1);
     *packetp = NULL;
-    tx->room = tx->running ? tx_room(tx->slots) : 0;
+    tx_set_room(tx);
 }
 
 static void
@@ -801,70 +841,6 @@ tx_standby(struct tx *tx, struct dp_packet *packets[], size_t n)
 
 /* Unicast IP. */
 
-/* True if the IPv6 packet at 'ip', which has other than TCP and UDP right
- * behind its header, is to be sent as it is. */
-static bool
-ipv6_is_plain(const uint8_t *ip, size_t len)
-{
-    size_t ip_len, l4_ofs;
-
-    switch (ipoib_packet_check_ip(ETH_TYPE_IPV6, ip, len, &ip_len, &l4_ofs)) {
-    case IPOIB_IP_BAD:
-    case IPOIB_IP_ND:
-        return false;
-
-    case IPOIB_IP_DATA:
-    case IPOIB_IP_IGMP:
-    case IPOIB_IP_MLD:
-    case IPOIB_IP_PIM:
-    case IPOIB_IP_DHCP:
-    default:
-        return true;
-    }
-}
-
-/* If 'packet' is a unicast frame with an IP packet that needs no translation,
- * returns its destination MAC and stores the length of the IP packet in
- * '*ip_lenp'.  Otherwise 0: tx_other() takes it. */
-static inline ALWAYS_INLINE uint64_t
-tx_classify(const struct dp_packet *packet, const uint8_t *eth,
-            uint32_t *ip_lenp)
-{
-    const uint8_t *ip = eth + ETH_HEADER_LEN;
-    uint32_t size = dp_packet_size(packet);
-    uint32_t len = size - ETH_HEADER_LEN;
-    uint32_t ip_len;
-    ovs_be16 type;
-
-    if (OVS_UNLIKELY(size < ETH_HEADER_LEN + IP_HEADER_LEN)
-        || OVS_UNLIKELY(eth[0] & 1)
-        || OVS_UNLIKELY(ipoib_pkt_needs_offload(packet))) {
-        return 0;
-    }
-    memcpy(&type, eth + 12, sizeof type);
-    if (OVS_LIKELY(type == htons(ETH_TYPE_IP))) {
-        uint8_t version = ip[0] - 0x45;     /* 0 to 10: 20 bytes or more. */
-        uint32_t hlen = (ip[0] & 0xf) * 4;
-
-        ip_len = (ip[2] << 8) | ip[3];
-        if (OVS_UNLIKELY(version > 10) || OVS_UNLIKELY(ip_len < hlen)
-            || OVS_UNLIKELY(ip_len > len)) {
-            return 0;
-        }
-    } else if (type == htons(ETH_TYPE_IPV6)) {
-        ip_len = IPV6_HEADER_LEN + ((ip[4] << 8) | ip[5]);
-        if (OVS_UNLIKELY(ip[0] >> 4 != 6 || ip_len > len)
-            || (ip[6] != IPPROTO_TCP && ip[6] != IPPROTO_UDP
-                && !ipv6_is_plain(ip, len))) {
-            return 0;
-        }
-    } else {
-        return 0;
-    }
-    *ip_lenp = ip_len;
-    return ipoib_get_mac(eth);
-}
-
 /* Stands for a neighbour where there is none: it has no path. */
 static struct ipoib_neigh_fast no_neigh;
 
@@ -893,31 +869,32 @@ tx_hint(struct tx *tx, const uint8_t *eth, uint64_t mac)
     }
 }
 
-/* The packets that tx_slice() does not send itself: those that tx_classify()
- * did not take ('mac' is 0), and those to nobody ('slot' is IPOIB_SLOT_NONE),
- * too long, or without a path to neighbour 'slot'.  While the queue itself
+/* The packets that tx_slice() does not send itself: those that
+ * ipoib_classify() did not take, and those to nobody ('neigh' is &no_neigh),
+ * too long, or without a path to 'neigh'.  While the queue itself
  * stands still, the control thread sends what it can by another one. */
-static void
-tx_not_sent(struct tx *tx, struct dp_packet **packetp, uint64_t mac,
-            uint32_t ip_len, uint32_t slot, struct ibv_ah *ah)
+static __attribute__((__noinline__)) void
+tx_not_sent(struct tx *tx, struct dp_packet **packetp, uint64_t key,
+            uint32_t ip_len, struct ipoib_neigh_fast *neigh,
+            struct ibv_ah *ah)
 {
     struct ipoib_tx_stats *stats = &tx->txq->stats;
+    uint64_t mac = key >> 16;
 
-    if (!mac) {
+    if (key == IPOIB_NEIGH_NO_KEY) {
         tx_other(tx, packetp);
-    } else if (slot == IPOIB_SLOT_NONE) {
+    } else if (neigh == &no_neigh) {
         tx_drop(&stats->drop_unknown_mac);
         tx_hint(tx, dp_packet_data(*packetp), mac);
     } else {
-        struct ipoib_msg msg = { .type = IPOIB_MSG_TX_NO_PATH, .slot = slot };
-        struct ipoib_neigh_fast *neigh = ipoib_neigh_fast(tx->shared->neighs,
-                                                          slot);
+        struct ipoib_msg msg = { .type = IPOIB_MSG_TX_NO_PATH };
         const uint8_t *eth = dp_packet_data(*packetp);
         uint32_t mtu = neigh->mtu;
 
         /* A path that is being withdrawn has an MTU of 0. */
         mtu = ah && mtu ? MIN(mtu, tx->mtu) : tx->mtu;
-        tx_source(tx, ipoib_get_mac(eth + ETH_ADDR_LEN), *packetp, slot);
+        ipoib_neigh_by_mac(tx->shared->neighs, &mac, 1, &msg.slot);
+        tx_source(tx, eth, *packetp);
         ipoib_neigh_mark_used(neigh, tx->now);
         if (ip_len > mtu) {
             tx_too_long(tx, *packetp, ip_len, mtu, tx->running ? ah : NULL,
@@ -929,20 +906,28 @@ tx_not_sent(struct tx *tx, struct dp_packet **packetp, uint64_t mac,
     }
 }
 
+/* What is known of the packets of a slice. */
+struct tx_burst {
+    uint8_t *eths[NETDEV_MAX_BURST]; /* Their data. */
+    uint64_t keys[NETDEV_MAX_BURST]; /* Of ipoib_classify(). */
+    size_t ip_lens[NETDEV_MAX_BURST];
+    struct ipoib_bucket *homes[NETDEV_MAX_BURST];
+    struct ipoib_neigh_fast *neighs[NETDEV_MAX_BURST];
+};
+
 /* Keeps the MSS of those of 'n' frames that are TCP's SYNs, and go to a
  * neighbour, to its path. */
 static void
-tx_clamp(struct tx *tx, uint8_t *const eths[], const uint64_t macs[],
-         const uint32_t ip_lens[], struct ipoib_neigh_fast *const neighs[],
-         size_t n)
+tx_clamp(struct tx *tx, const struct tx_burst *burst, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        uint32_t mtu = neighs[i]->mtu;
+        uint32_t mtu = burst->neighs[i]->mtu;
 
-        if (macs[i]
+        if (burst->keys[i] != IPOIB_NEIGH_NO_KEY
             && ipoib_mtu_clamp_mss(
-                ntohs(ALIGNED_CAST(struct eth_header *, eths[i])->eth_type),
-                eths[i] + ETH_HEADER_LEN, ip_lens[i],
+                ntohs(ALIGNED_CAST(struct eth_header *,
+                                   burst->eths[i])->eth_type),
+                burst->eths[i] + ETH_HEADER_LEN, burst->ip_lens[i],
                 mtu ? MIN(mtu, tx->clamp) : tx->clamp)) {
             ipoib_count(&tx->txq->stats.mss_clamped, 1);
         }
@@ -968,58 +953,64 @@ tx_class_ah(const struct tx *tx, struct ipoib_neigh_fast *neigh)
 static inline ALWAYS_INLINE void
 tx_slice__(struct tx *tx, struct dp_packet *packets[], size_t n, bool classes)
 {
-    struct ipoib_neigh_fast *neighs[NETDEV_MAX_BURST];
-    uint8_t *eths[NETDEV_MAX_BURST];
-    uint64_t macs[NETDEV_MAX_BURST];
-    uint32_t slots[NETDEV_MAX_BURST];
-    uint32_t ip_lens[NETDEV_MAX_BURST];
-    char *const *base;
+    const struct ipoib_neigh_table *table = tx->shared->neighs;
+    const struct ipoib_table_view view = ipoib_neigh_macs(table);
+    const uint32_t now = tx->now;
+    struct tx_burst burst;
 
+    /* (OVS has just read the headers of the packets, which is why they are not
+     * prefetched.) */
     for (size_t i = 0; i < n; i++) {
-        eths[i] = dp_packet_data(packets[i]);
-        OVS_PREFETCH(eths[i]);
+        uint8_t *eth = dp_packet_data(packets[i]);
+        uint64_t key = ipoib_classify(packets[i], eth, &burst.ip_lens[i]);
+
+        burst.eths[i] = eth;
+        burst.keys[i] = key;
+        burst.homes[i] = ipoib_table_home(&view, key);
     }
-    for (size_t i = 0; i < n; i++) {
-        macs[i] = tx_classify(packets[i], eths[i], &ip_lens[i]);
-    }
-    ipoib_neigh_by_mac(tx->shared->neighs, macs, n, slots);
-    base = ipoib_neigh_base(tx->shared->neighs);
-    for (size_t i = 0; i < n; i++) {
-        neighs[i] = (OVS_LIKELY(slots[i] != IPOIB_SLOT_NONE)
-                     ? ipoib_slots_fast_at(base, slots[i]) : &no_neigh);
-        OVS_PREFETCH(neighs[i]);
-    }
+    ipoib_neigh_find_batch(table, view, burst.homes, burst.keys, n, &no_neigh,
+                           burst.neighs);
     if (OVS_UNLIKELY(tx->clamp)) {
-        tx_clamp(tx, eths, macs, ip_lens, neighs, n);
+        tx_clamp(tx, &burst, n);
     }
     for (size_t i = 0; i < n; i++) {
-        struct ipoib_neigh_fast *neigh = neighs[i];
-        uint32_t ip_len = ip_lens[i];
+        struct ipoib_neigh_fast *neigh = burst.neighs[i];
+        size_t ip_len = burst.ip_lens[i];
+        uint8_t *eth = burst.eths[i];
         struct ibv_ah *ah;
 
         atomic_read_explicit(&neigh->ah, &ah, memory_order_acquire);
         if (OVS_UNLIKELY(!ah) || OVS_UNLIKELY(ip_len > tx->limit)
             || OVS_UNLIKELY(ip_len > neigh->mtu)) {
-            tx_not_sent(tx, &packets[i], macs[i], ip_len, slots[i], ah);
+            tx_not_sent(tx, &packets[i], burst.keys[i], ip_len, neigh, ah);
             continue;
         }
-        tx_source(tx, ipoib_get_mac(eths[i] + ETH_ADDR_LEN), packets[i],
-                  slots[i]);
-        ipoib_neigh_mark_used(neigh, tx->now);
+        tx_source(tx, eth, packets[i]);
+        ipoib_neigh_mark_used(neigh, now);
         if (classes) {
             struct ibv_ah *class_ah = tx_class_ah(tx, neigh);
 
             ah = class_ah ? class_ah : ah;
             ipoib_count(&tx->txq->stats.prio_refused, !class_ah);
         }
-        tx_append(tx, &packets[i], eths[i], ip_len, ah, neigh->qpn);
+        tx_append(tx, &packets[i], eth, ip_len, ah, neigh->qpn);
     }
-    if (OVS_LIKELY(tx->n)) {
+    if (OVS_LIKELY(tx_n(tx))) {
         tx_post(tx);
     }
     for (size_t i = 0; i < n; i++) {
         dp_packet_delete(packets[i]);
     }
+}
+
+/* Has all WRs of 'slots' bear 'qkey'. */
+static void
+tx_set_qkey(struct ipoib_txq_slots *slots, uint32_t qkey)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(slots->wrs); i++) {
+        slots->wrs[i].wr.wr.ud.remote_qkey = qkey;
+    }
+    slots->qkey = qkey;
 }
 
 static void
@@ -1038,6 +1029,7 @@ static void
 tx_init(struct tx *tx, struct ipoib_txq *txq)
 {
     struct ipoib_shared *shared = txq->shared;
+    uint32_t qkey;
     bool clamp;
 
     memset(tx, 0, sizeof *tx);
@@ -1046,7 +1038,12 @@ tx_init(struct tx *tx, struct ipoib_txq *txq)
     tx->shared = shared;
     tx->now = time_now();
     atomic_read_relaxed(&shared->mtu, &tx->mtu);
-    atomic_read_relaxed(&shared->qkey, &tx->qkey);
+    atomic_read_relaxed(&shared->qkey, &qkey);
+    if (OVS_UNLIKELY(qkey != txq->slots->qkey)) {
+        tx_set_qkey(txq->slots, qkey);
+    }
+    tx->next = txq->slots->wrs;
+    tx->max_inline = (ssize_t) txq->slots->max_inline - IPOIB_HEADER_LEN;
     tx->share = ipoib_share_active(shared->share);
     atomic_read_relaxed(&shared->clamp_mss, &clamp);
     if (OVS_UNLIKELY(clamp)) {
@@ -1085,7 +1082,7 @@ tx_batch(struct ipoib_txq *txq, struct dp_packet_batch *batch,
             tx_reap(txq);
         }
         tx.running = tx_is_running(txq);
-        tx.room = tx.running ? tx_room(txq->slots) : 0;
+        tx_set_room(&tx);
         tx.limit = tx.running ? tx.mtu : 0;
         if (class) {
             tx_slice_class(&tx, packets, n);

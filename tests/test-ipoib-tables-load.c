@@ -407,7 +407,8 @@ read_neighs(const struct shared *s, uint32_t start)
                                                              slots[i]);
             struct ibv_ah *ah;
 
-            ovs_assert(fast->mac == macs[i] && fast->qpn == qpn);
+            ovs_assert(fast->mac == ipoib_frame_mac(macs[i]));
+            ovs_assert(fast->qpn == qpn);
             ovs_assert(ib_gid_equals(&fast->gid, &addr->gid));
             atomic_read_explicit(&fast->ah, &ah, memory_order_acquire);
             ovs_assert(!ah || (uintptr_t) ah == qpn);

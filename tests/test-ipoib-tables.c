@@ -196,7 +196,7 @@ check_neigh_basics(void)
     struct ipoib_neigh_fast *fast = ipoib_neigh_fast(t, n->slot);
     struct ibv_ah *ah;
     ovs_assert(fast->qpn == 0x405 && ib_gid_equals(&fast->gid, &addr.gid));
-    ovs_assert(fast->mac == eth_addr_to_uint64(n->mac));
+    ovs_assert(fast->mac == ipoib_frame_mac(eth_addr_to_uint64(n->mac)));
     atomic_read_relaxed(&fast->ah, &ah);
     ovs_assert(!ah);
     ipoib_neigh_set_ah(t, n, (struct ibv_ah *) fast, 2044);
