@@ -91,6 +91,15 @@ is_multicast(const struct ibv_wc *wc, const uint8_t *data)
     return has_grh(wc) && data[DGID_OFS] == 0xff;
 }
 
+static inline ovs_be16
+header_type(const uint8_t *data)
+{
+    ovs_be16 type;
+
+    memcpy(&type, data + GRH_SPACE, sizeof type);
+    return type;
+}
+
 static inline const struct ib_gid *
 sgid_of(const uint8_t *data)
 {
@@ -717,13 +726,11 @@ rx_one(struct rx *rx, const struct ibv_wc *wc, void *header,
     const uint8_t *ip = data + IP_OFS;
     struct ipoib_rx_dest *dest;
     size_t ip_len;
-    ovs_be16 type;
     uint64_t key;
 
-    memcpy(&type, data + GRH_SPACE, sizeof type);
     if (OVS_UNLIKELY(!neigh) || OVS_UNLIKELY(has_grh(wc))
         || OVS_UNLIKELY(len > rx->mtu)
-        || OVS_UNLIKELY(type != htons(ETH_TYPE_IP))
+        || OVS_UNLIKELY(header_type(data) != htons(ETH_TYPE_IP))
         || OVS_UNLIKELY(ip[0] != IP_IHL_VER(5, 4))
         || OVS_UNLIKELY(ip[9] == IPPROTO_IGMP)) {
         return rx_any(rx, wc, header, neigh);
@@ -767,10 +774,10 @@ rx_sort_out(struct rx *rx, struct ibv_wc wc[], size_t n)
 /* First pass: takes the buffers of 'wc' for packets (one that does not become
  * a packet goes back by rx_keep()), and prefetches.  Returns false if not all
  * of 'wc' are good: sort out and try again. */
-static inline bool
+static __attribute__((__noinline__)) bool
 rx_prepare(const struct ipoib_pool *pool, uint16_t lid_mask,
-           const struct ibv_wc wc[], size_t n,
-           const struct ipoib_table_view *view, struct rx_burst *burst)
+           const struct ibv_wc *wc, size_t n, struct ipoib_table_view view,
+           struct rx_burst *burst)
 {
     uintptr_t frames = pool->frames;
     unsigned int shift = pool->shift;
@@ -779,20 +786,19 @@ rx_prepare(const struct ipoib_pool *pool, uint16_t lid_mask,
     uint32_t status = IBV_WC_SUCCESS;
 
     BUILD_ASSERT_DECL(IBV_WC_SUCCESS == 0);
-    for (size_t i = 0; i < n; i++) {
-        uint64_t id = wc[i].wr_id;
-        uint64_t key = ipoib_neigh_lid_key(wc[i].slid & lid_mask,
-                                           wc[i].src_qp);
+    for (size_t i = 0; i < n; i++, wc++) {
+        uint64_t key = ipoib_neigh_lid_key(wc->slid & lid_mask, wc->src_qp);
+        uint64_t id = wc->wr_id;
         size_t index = (id - frames) >> shift;
         void *header = headers + index * IPOIB_POOL_HEADER_SIZE;
 
         OVS_PREFETCH((void *) (uintptr_t) id);
         OVS_PREFETCH_WRITE(header);
-        status |= wc[i].status;
+        status |= wc->status;
         tags[index] = 0;
         burst->headers[i] = header;
         burst->keys[i] = key;
-        burst->homes[i] = ipoib_table_home(view, key);
+        burst->homes[i] = ipoib_table_home(&view, key);
     }
     return status == IBV_WC_SUCCESS;
 }
@@ -899,10 +905,10 @@ rx_process(struct rx *rx, struct ibv_wc wc[], size_t n,
     size_t n_packets = 0;
     struct rx_burst burst;
 
-    if (OVS_UNLIKELY(!rx_prepare(rx->rxq->pool, rx->lid_mask, wc, n, &view,
+    if (OVS_UNLIKELY(!rx_prepare(rx->rxq->pool, rx->lid_mask, wc, n, view,
                                  &burst))) {
         n = rx_sort_out(rx, wc, n);
-        rx_prepare(rx->rxq->pool, rx->lid_mask, wc, n, &view, &burst);
+        rx_prepare(rx->rxq->pool, rx->lid_mask, wc, n, view, &burst);
     }
     ipoib_neigh_find_batch(neighs, view, burst.homes, burst.keys, n, NULL,
                            burst.neighs);
