@@ -87,6 +87,8 @@ BUILD_ASSERT_DECL(IS_POW2(IPOIB_TX_MIN_DESC));
 
 struct ipoib_txq_grace;
 
+#define IPOIB_TX_TAIL (UINT64_C(1) << 32)
+
 struct ipoib_tx_wr {
     struct ibv_send_wr wr;
     struct ibv_sge sge;
@@ -94,8 +96,9 @@ struct ipoib_tx_wr {
 
 struct ipoib_txq_slots {
     /* 'head' counts WRs that were posted, 'tail' those that have completed;
-     * both wrap around.  The wr_id of a WR that is signalled is what 'tail'
-     * becomes when it completes; WRs of a QP complete in order. */
+     * both wrap around.  WRs of a QP complete in order: the wr_id of a WR that
+     * is signalled is what 'tail' becomes when it completes, with
+     * IPOIB_TX_TAIL.  That of others, which complete if they fail, is 0. */
     uint32_t head, tail;
     uint32_t mask;              /* Number of slots, a power of 2, less 1. */
     uint32_t max_inline;

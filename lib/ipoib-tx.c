@@ -126,10 +126,8 @@ tx_completion_error(struct ipoib_txq *txq, const struct ibv_wc *wc)
     tx_failed(txq);
 }
 
-/* Takes what has completed.  Every completion tells how far the queue has
- * come, so that a few of them at a time are enough.  (One with an error may be
- * of any WR, and tells nothing.  Nothing more succeeds then, and the restart
- * retires the rest.) */
+/* Takes what has completed.  A completion tells how far the queue has come, so
+ * that a few of them at a time are enough. */
 static void
 tx_reap(struct ipoib_txq *txq)
 {
@@ -140,10 +138,11 @@ tx_reap(struct ipoib_txq *txq)
     do {
         n = ibv_poll_cq(txq->cq, ARRAY_SIZE(wc), wc);
         for (int i = 0; i < n; i++) {
-            if (OVS_LIKELY(wc[i].status == IBV_WC_SUCCESS)) {
-                tail = wc[i].wr_id;
-            } else {
+            if (OVS_UNLIKELY(wc[i].status != IBV_WC_SUCCESS)) {
                 tx_completion_error(txq, &wc[i]);
+            }
+            if (OVS_LIKELY(wc[i].wr_id)) {
+                tail = wc[i].wr_id;
             }
         }
         if (n > 0) {
@@ -244,12 +243,13 @@ tx_post(struct tx *tx)
         struct ibv_send_wr *last = &slots->wrs[n - 1].wr;
         struct ibv_send_wr *next = last->next;
 
-        last->wr_id = slots->head + n;
+        last->wr_id = IPOIB_TX_TAIL | (uint32_t) (slots->head + n);
         last->send_flags |= IBV_SEND_SIGNALED;
         last->next = NULL;
         bad = NULL;
         error = ibv_post_send(tx->txq->qp, first, &bad);
         last->next = next;
+        last->wr_id = 0;
     }
     if (OVS_UNLIKELY(error)) {
         posted = (bad ? CONTAINER_OF(bad, struct ipoib_tx_wr, wr) - slots->wrs

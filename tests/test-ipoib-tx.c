@@ -21,6 +21,7 @@
 #include "dp-packet.h"
 #include "ipoib-compat.h"
 #include "ipoib-mcast.h"
+#include "ipoib-ring-private.h"
 #include "ipoib-test-gateway.h"
 #include "ovs-rcu.h"
 #include "ovstest.h"
@@ -569,6 +570,7 @@ test_failed(void)
         fill_batch(&batch, standin, 32);
         ipoib_tx_batch(txq, &batch);
         ovs_assert(counter(&stats->drop_error) == round * 27);
+        ovs_assert(txq->slots->head == txq->slots->tail);
         /* Only what was posted is lost; the control thread gets the rest. */
         ovs_assert(counter(&stats->drop_post) == 0);
         ovs_assert(counter(&stats->to_control) == round * 32);
