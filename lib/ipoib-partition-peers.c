@@ -258,14 +258,14 @@ send_on_ethernet(struct ipoib_partition *part, bool leaving,
 }
 
 static void
-send_on_fabric(struct ipoib_partition *part)
+send_on_fabric(struct ipoib_partition *part, bool leaving)
 {
     struct dp_packet *packet = dp_packet_new_with_headroom(
         IPOIB_HEADER_LEN + sizeof(struct ipoib_beacon), 64);
     struct ipoib_header *header = dp_packet_put_zeros(packet, sizeof *header);
 
     header->type = htons(IPOIB_PEER_TYPE);
-    ipoib_peers_compose(&part->peers, false,
+    ipoib_peers_compose(&part->peers, leaving,
                         dp_packet_put_zeros(packet,
                                             sizeof(struct ipoib_beacon)));
     ipoib_partition_send_group_always(part, 0, &part->shared.broadcast,
@@ -279,7 +279,7 @@ peers_talk(struct ipoib_partition *part)
                          && (part->peers.role == IPOIB_ROLE_ACTIVE
                              || part->peers.role == IPOIB_ROLE_SHARING));
 
-    send_on_fabric(part);
+    send_on_fabric(part, false);
     for (int i = 0; i < FRAMES; i++) {
         if (!send_on_ethernet(part, false, with_records)) {
             break;
@@ -379,6 +379,12 @@ ipoib_partition_peer_message(struct ipoib_partition *part,
     data += ofs;
     len -= ofs;
     beacon = ALIGNED_CAST(const struct ipoib_beacon *, data);
+    if (!ethernet
+        && ib_gid_guid(&msg->sgid) != ib_gid_guid(&beacon->gid)) {
+        ipoib_count(&part->rx_stats.spoof, 1);
+        ipoib_count(&part->rx_stats.drop_spoof, 1);
+        return;
+    }
     peer = ipoib_peers_receive(&part->peers, data, len, ethernet, now);
     if (!talked && ipoib_peers_talk(&part->peers)) {
         VLOG_WARN("%s: another gateway says that it connects the same "
@@ -553,6 +559,12 @@ void
 ipoib_partition_leave_peers(struct ipoib_partition *part)
 {
     if (ipoib_peers_talk(&part->peers)) {
+        bool up;
+
+        atomic_read_relaxed(&part->shared.up, &up);
+        if (up) {
+            send_on_fabric(part, true);
+        }
         send_on_ethernet(part, true, false);
     }
 }

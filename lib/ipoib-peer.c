@@ -23,6 +23,9 @@
  * so long, in ms. */
 #define GUARD_TIME 60000
 
+/* When one was heard that never was. */
+#define NEVER (-IPOIB_PEER_TIMEOUT)
+
 static const char *const mode_names[] = {
     [IPOIB_PEERS_GUARD] = "guard",
     [IPOIB_PEERS_STANDBY] = "standby",
@@ -274,6 +277,64 @@ ipoib_peers_has(const struct ipoib_peers *peers, const struct ib_gid *gid)
     return peer && peer->present;
 }
 
+/* Those that were heard on the fabric, or were not, and on Ethernet. */
+static size_t
+n_heard(const struct ipoib_peers *peers, bool fabric, bool ethernet)
+{
+    const struct ipoib_peer *peer;
+    size_t n = 0;
+
+    LIST_FOR_EACH (peer, node, &peers->peers) {
+        n += ((peer->heard[0] != NEVER) == fabric
+              && (peer->heard[1] != NEVER) == ethernet);
+    }
+    return n;
+}
+
+/* The peer 'gid', which was heard on one side; NULL if there are too many.
+ * Those heard on one side only have places of their own, so that who makes up
+ * GUIDs there keeps nobody from being found who is on both. */
+static struct ipoib_peer *
+peer_heard(struct ipoib_peers *peers, const struct ib_gid *gid, bool ethernet,
+           long long int now)
+{
+    struct ipoib_peer *peer = peer_find(peers, gid);
+
+    if (!peer || peer->heard[ethernet] == NEVER) {
+        bool other = peer && peer->heard[!ethernet] != NEVER;
+
+        if (n_heard(peers, ethernet ? other : true, ethernet ? true : other)
+            >= IPOIB_MAX_PEERS) {
+            return NULL;
+        }
+    }
+    if (!peer) {
+        peer = xzalloc(sizeof *peer);
+        peer->heard[0] = peer->heard[1] = NEVER;
+        ovs_list_push_back(&peers->peers, &peer->node);
+        peers->n_peers++;
+    }
+    peer->gid = *gid;
+    peer->heard[ethernet] = now;
+    return peer;
+}
+
+/* 'peer' says that it leaves.  On Ethernet anybody could say so: unless the
+ * fabric hears it again soon, it is gone. */
+static void
+peer_leaves(struct ipoib_peers *peers, struct ipoib_peer *peer, bool ethernet,
+            long long int now)
+{
+    if (ethernet) {
+        peer->heard[0] = MIN(peer->heard[0], now + IPOIB_PEER_LEAVE_TIME
+                                             - IPOIB_PEER_TIMEOUT);
+    } else {
+        peer->heard[0] = peer->heard[1] = NEVER;
+        peer->flags = 0;
+    }
+    peers->next = now;
+}
+
 const struct ipoib_peer *
 ipoib_peers_receive(struct ipoib_peers *peers, const void *data, size_t len,
                     bool ethernet, long long int now)
@@ -289,25 +350,20 @@ ipoib_peers_receive(struct ipoib_peers *peers, const void *data, size_t len,
         || !ib_gid_guid(&beacon->gid)) {
         return NULL;
     }
-    peer = peer_find(peers, &beacon->gid);
-    if (!peer) {
-        if (peers->n_peers >= IPOIB_MAX_PEERS) {
-            return NULL;
-        }
-        peer = xzalloc(sizeof *peer);
-        peer->heard[0] = peer->heard[1] = -IPOIB_PEER_TIMEOUT;
-        ovs_list_push_back(&peers->peers, &peer->node);
-        peers->n_peers++;
-    }
-    peer->gid = beacon->gid;
     if (beacon->flags & IPOIB_BEACON_LEAVING) {
-        peer->heard[0] = peer->heard[1] = -IPOIB_PEER_TIMEOUT;
-        peer->flags = 0;
-        peers->next = now;
+        peer = peer_find(peers, &beacon->gid);
+        if (peer) {
+            peer_leaves(peers, peer, ethernet, now);
+        }
         return NULL;
     }
-    peer->flags = beacon->flags;
-    peer->heard[ethernet] = now;
+    peer = peer_heard(peers, &beacon->gid, ethernet, now);
+    if (!peer) {
+        return NULL;
+    }
+    if (!ethernet) {
+        peer->flags = beacon->flags;
+    }
     if (peers->role == IPOIB_ROLE_ALONE
         && now - peer->heard[!ethernet] < IPOIB_PEER_TIMEOUT) {
         /* Another one has seen the loop first. */

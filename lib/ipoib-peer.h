@@ -43,6 +43,9 @@
 #define IPOIB_PEER_INTERVAL 100 /* Between beacons, in ms. */
 #define IPOIB_PEER_TIMEOUT  350 /* Silence after which a peer is gone. */
 #define IPOIB_PEER_WAIT     450 /* Listening before taking part. */
+#define IPOIB_PEER_LEAVE_TIME 150 /* In which a peer that has said on Ethernet
+                                   * that it leaves is gone, unless it is heard
+                                   * on the fabric. */
 #define IPOIB_MAX_PEERS     15
 
 /* options:peers. */
@@ -84,7 +87,7 @@ BUILD_ASSERT_DECL(sizeof(struct ipoib_beacon) == 28);
 struct ipoib_peer {
     struct ovs_list node;       /* In ipoib_peers 'peers'. */
     struct ib_gid gid;
-    uint8_t flags;
+    uint8_t flags;              /* As it says on the fabric. */
     long long int heard[2];     /* On the fabric, on Ethernet. */
     bool present;               /* On both, not long ago. */
 };
@@ -145,7 +148,9 @@ void ipoib_peers_loop(struct ipoib_peers *, long long int now);
 void ipoib_peers_restart(struct ipoib_peers *, long long int now);
 
 /* Takes the beacon of 'len' bytes at 'data', heard on Ethernet or on the
- * fabric.  Returns the peer if it is a good one of another gateway of the
+ * fabric, where its GID must have been found to be that of the port that sent
+ * it.  On Ethernet anybody can send what he likes: it counts for no more than
+ * that there is a way.  Returns the peer if it is a good one of another gateway of the
  * partition, and if this one takes part, otherwise NULL. */
 const struct ipoib_peer *
 ipoib_peers_receive(struct ipoib_peers *, const void *data, size_t len,

@@ -268,6 +268,69 @@ test_malformed(void)
     stop();
 }
 
+/* Tells gateway 'to' on Ethernet, as anybody there can, that 'from' is in the
+ * state of 'flags'. */
+static void
+forge(int from, int to, uint8_t flags)
+{
+    struct ipoib_beacon beacon;
+
+    ipoib_peers_compose(&gw[from], false, &beacon);
+    beacon.flags = flags;
+    ipoib_peers_receive(&gw[to], &beacon, sizeof beacon, true, now);
+}
+
+/* Nobody on Ethernet alone changes who is active. */
+static void
+test_forged(void)
+{
+    struct ipoib_beacon beacon;
+
+    start(IPOIB_PEERS_STANDBY);
+    dead[2] = true;
+    pass(1000);
+    CHECK_INT(gw[0].role, IPOIB_ROLE_ACTIVE);
+    CHECK_INT(gw[1].role, IPOIB_ROLE_STANDBY);
+    for (int i = 0; i < 100; i++) {
+        forge(1, 0, IPOIB_BEACON_ACTIVE);
+        forge(0, 1, i & 1 ? 0 : IPOIB_BEACON_LEAVING);
+        for (int j = 0; j < 2; j++) {
+            ipoib_peers_run(&gw[j], now);
+        }
+        CHECK_INT(gw[0].role, IPOIB_ROLE_ACTIVE);
+        CHECK_INT(gw[1].role, IPOIB_ROLE_STANDBY);
+        pass(50);
+    }
+
+    /* Who loses the fabric says so on Ethernet, where it still can. */
+    forge(0, 1, IPOIB_BEACON_LEAVING);
+    dead[0] = true;
+    pass(IPOIB_PEER_LEAVE_TIME + 50);
+    CHECK_INT(gw[1].role, IPOIB_ROLE_ACTIVE);
+
+    /* Made-up GUIDs on one side keep nobody from being found. */
+    for (int side = 0; side < 2; side++) {
+        for (uint64_t guid = 1; guid < 99; guid++) {
+            ipoib_peers_compose(&gw[2], false, &beacon);
+            beacon.gid = ib_gid_make(IB_GID_PREFIX_DEFAULT,
+                                     guid << (32 + side * 8));
+            ipoib_peers_receive(&gw[1], &beacon, sizeof beacon, side, now);
+        }
+    }
+    CHECK_INT(gw[1].n_peers, 2 * IPOIB_MAX_PEERS + 1);
+    stop();
+    start(IPOIB_PEERS_STANDBY);
+    for (uint64_t guid = 1; guid < 100; guid++) {
+        ipoib_peers_compose(&gw[2], false, &beacon);
+        beacon.gid = ib_gid_make(IB_GID_PREFIX_DEFAULT, guid << 32);
+        ipoib_peers_receive(&gw[1], &beacon, sizeof beacon, true, now);
+    }
+    pass(1000);
+    CHECK_INT(gw[1].n_present, N - 1);
+    CHECK_INT(gw[1].role, IPOIB_ROLE_STANDBY);
+    stop();
+}
+
 static void
 test_ipoib_peer_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
 {
@@ -275,6 +338,7 @@ test_ipoib_peer_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
     test_guard();
     test_share();
     test_malformed();
+    test_forged();
 }
 
 OVSTEST_REGISTER("test-ipoib-peer", test_ipoib_peer_main);
