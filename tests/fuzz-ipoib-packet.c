@@ -12,7 +12,8 @@
  * limitations under the License.
  */
 
-/* Fuzzer of ipoib-packet.
+/* Fuzzer of ipoib-packet, and of what works on packets that it found good:
+ * ipoib-mtu, ipoib-dhcp, ipoib-snoop.
  *
  * In the test program it is the command "fuzz-ipoib-packet SEED RUNS", which
  * changes well-formed packets at random.  For libFuzzer, compile this file
@@ -27,8 +28,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "csum.h"
 #include "dp-packet.h"
+#include "ipoib-dhcp.h"
+#include "ipoib-mtu.h"
 #include "ipoib-packet.h"
+#include "ipoib-snoop.h"
 #include "ipoib-vectors.h"
 #include "util.h"
 
@@ -118,6 +123,132 @@ fuzz_nd(bool ib, const uint8_t *ip, size_t len, size_t l4_ofs, uint8_t control)
     dp_packet_uninit(&packet);
 }
 
+/* What the fragments of the good IPv4 packet at 'ip' carry is what it carries,
+ * and each is good. */
+static void
+fuzz_fragments(const uint8_t *ip, size_t ip_len, uint32_t mtu)
+{
+    const uint8_t l2[IPOIB_HEADER_LEN] = { 0x08, 0 };
+    size_t hlen = (ip[0] & 0xf) * 4, done = 0;
+    struct ipoib_mtu_fragmenter f;
+    struct dp_packet *frag;
+
+    ipoib_mtu_fragment(&f, ip, ip_len, mtu, l2, sizeof l2);
+    while ((frag = ipoib_mtu_next_fragment(&f))) {
+        const uint8_t *part = dp_packet_at_assert(frag, sizeof l2, hlen);
+        size_t len = dp_packet_size(frag) - sizeof l2, part_len, l4_ofs;
+
+        ovs_assert(len <= mtu);
+        ovs_assert(ipoib_packet_check_ip(ETH_TYPE_IP, part, len, &part_len,
+                                         &l4_ofs) != IPOIB_IP_BAD);
+        ovs_assert(part_len == len && !csum(part, hlen));
+        ovs_assert(!memcmp(part + hlen, ip + hlen + done, len - hlen));
+        done += len - hlen;
+        dp_packet_delete(frag);
+    }
+    ovs_assert(done == ip_len - hlen);
+}
+
+/* 'packet', which answers an IP packet of 'type', is one itself, and is not
+ * answered in turn. */
+static void
+check_error(uint16_t type, struct dp_packet *packet)
+{
+    const uint8_t *ip = dp_packet_data(packet);
+    size_t len = dp_packet_size(packet), ip_len, l4_ofs;
+
+    ovs_assert(ipoib_packet_check_ip(type, ip, len, &ip_len, &l4_ofs)
+               == IPOIB_IP_DATA);
+    ovs_assert(ip_len == len);
+    ovs_assert(ipoib_mtu_judge(type, ip, len, 68) == IPOIB_MTU_DROP);
+    dp_packet_delete(packet);
+}
+
+/* The good IP packet at 'ip' is too long for 'mtu'. */
+static void
+fuzz_mtu(uint16_t type, uint8_t *ip, size_t ip_len, uint32_t mtu)
+{
+    if (ip_len > mtu) {
+        enum ipoib_mtu_verdict verdict = ipoib_mtu_judge(type, ip, ip_len,
+                                                         mtu);
+
+        ovs_assert(verdict != IPOIB_MTU_FRAGMENT || type == ETH_TYPE_IP);
+        if (verdict == IPOIB_MTU_FRAGMENT) {
+            fuzz_fragments(ip, ip_len, mtu);
+        } else if (verdict == IPOIB_MTU_ERROR) {
+            check_error(type, ipoib_mtu_compose_error(type, ip, ip_len, mtu));
+        }
+    }
+    if (ipoib_mtu_clamp_mss(type, ip, ip_len, mtu)) {
+        ovs_assert(!ipoib_mtu_clamp_mss(type, ip, ip_len, mtu));
+    }
+}
+
+static void
+nobody(void *aux OVS_UNUSED, const struct in6_addr *group OVS_UNUSED)
+{
+}
+
+/* The good IP packet at 'ip' is a group message. */
+static void
+fuzz_snoop(uint16_t type, enum ipoib_ip_class class, const uint8_t *ip,
+           size_t ip_len, size_t l4_ofs)
+{
+    static const struct ipoib_snoop_ops ops = {
+        .joined = nobody, .left = nobody, .ask = nobody,
+    };
+    bool v6 = type == ETH_TYPE_IPV6;
+    struct ipoib_snoop *snoop = ipoib_snoop_create(&ops, NULL);
+
+    if (class == IPOIB_IP_PIM) {
+        ipoib_snoop_pim(snoop, v6, ip, ip_len, l4_ofs, 1000);
+    } else {
+        ipoib_snoop_from_fabric(snoop, v6, ip, ip_len, l4_ofs, 1000);
+        if (v6) {
+            ipoib_snoop_mld(snoop, ip, ip_len, l4_ofs, test_mac, 2000);
+        } else {
+            ipoib_snoop_igmp(snoop, ip, ip_len, l4_ofs, test_mac, 2000);
+        }
+    }
+    ipoib_snoop_run(snoop, 100000);
+    ipoib_snoop_destroy(snoop);
+}
+
+/* What is done to a good IP packet, in a copy of exactly its length. */
+static void
+fuzz_good(uint16_t type, enum ipoib_ip_class class, const uint8_t *data,
+          size_t ip_len, size_t l4_ofs, uint8_t control)
+{
+    uint8_t *ip = xmemdup(data, ip_len);
+
+    if (control & FIX_CSUM && type == ETH_TYPE_IP) {
+        struct ip_header *nh = ALIGNED_CAST(struct ip_header *, ip);
+
+        nh->ip_csum = 0;
+        nh->ip_csum = csum(nh, IP_IHL(nh->ip_ihl_ver) * 4);
+    }
+    if (class == IPOIB_IP_IGMP || class == IPOIB_IP_MLD
+        || class == IPOIB_IP_PIM) {
+        if (control & FIX_CSUM && type == ETH_TYPE_IP
+            && ip_len >= l4_ofs + 4) {
+            ovs_be16 checksum;
+
+            memset(ip + l4_ofs + 2, 0, sizeof checksum);
+            checksum = csum(ip + l4_ofs, ip_len - l4_ofs);
+            memcpy(ip + l4_ofs + 2, &checksum, sizeof checksum);
+        }
+        fuzz_snoop(type, class, ip, ip_len, l4_ofs);
+    }
+    if (type == ETH_TYPE_IP) {
+        if (ipoib_dhcp_set_broadcast(ip, ip_len)) {
+            ovs_assert(!ipoib_dhcp_set_broadcast(ip, ip_len));
+        }
+    }
+    fuzz_mtu(type, ip, ip_len, 28 + control);
+    fuzz_mtu(type, ip, ip_len, 1280);
+    free(ip);
+}
+
 static void
 fuzz_ip(uint16_t type, uint8_t *ip, size_t len, uint8_t control)
 {
@@ -135,6 +266,9 @@ fuzz_ip(uint16_t type, uint8_t *ip, size_t len, uint8_t control)
     ovs_assert(ip_len <= len && (l4_ofs < ip_len || !l4_ofs));
     ovs_assert(!ip_len == (class == IPOIB_IP_BAD));
     ovs_assert(!l4_ofs || class != IPOIB_IP_BAD);
+    if (class != IPOIB_IP_BAD) {
+        fuzz_good(type, class, ip, ip_len, l4_ofs, control);
+    }
     if (class != IPOIB_IP_ND) {
         return;
     }
@@ -151,6 +285,13 @@ fuzz_ip(uint16_t type, uint8_t *ip, size_t len, uint8_t control)
         struct ipoib_nd_info info;
 
         if (len <= 8192 && nd_parse(ib, ip, len, l4_ofs, &info)) {
+            uint8_t *copy = xmemdup(ip, ip_len);
+
+            if (info.type == ND_ROUTER_ADVERT) {
+                ipoib_mtu_lower_ra(copy, ip_len, l4_ofs, 1300);
+                ovs_assert(!ipoib_mtu_lower_ra(copy, ip_len, l4_ofs, 1300));
+            }
+            free(copy);
             fuzz_nd(ib, ip, len, l4_ofs, control);
         }
     }
@@ -217,6 +358,22 @@ static const char *seeds[] = {
     "0044004300080000",
     "08000000" "46000020" "00000000" "01020000" "0a000001e0000016"
     "94040000" "2200000000000000",
+    /* A TCP SYN, with the MSS option at an odd offset. */
+    "08000000" "47000038" "00000000" "40060000" "0a0000010a000002"
+    "8304050601010100" "0014001500000000" "0000000070020000" "00000000"
+    "01020423c4000101",
+    "86dd0000" "60000000" "00180640" ND6 "0014001500000000" "00000000"
+    "60020000" "00000000" "020423c4",
+    /* IGMPv3 and MLDv2 reports, an IGMPv3 query, a PIM hello. */
+    "08000000" "46000034" "00000000" "01020000" "0a000001e0000016"
+    "94040000" "22000000" "00000002" "03000001ef010203" "0a000009"
+    "04000000ef010204",
+    "08000000" "46000024" "00000000" "01020000" "0a000001e0000001"
+    "94040000" "1164000000000000" "02140000",
+    "86dd0000" "60000000" "00380001" ND6 "3a00050200000100"
+    "8f00000000000001" "01000001" TARGET TARGET "00000000",
+    "08000000" "45000022" "00000000" "01670000" "0a000001e000000d"
+    "20000000" "000100020069" "00140004",
 };
 
 /* A generator of our own: the same on all machines. */
