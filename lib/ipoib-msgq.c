@@ -231,10 +231,20 @@ bool
 ipoib_limiter_admit_from(struct ipoib_limiter *limiter, uint32_t source_hash,
                          uint32_t place, long long int now)
 {
-    size_t i = place % ARRAY_SIZE(limiter->place);
+    size_t i = place % (ARRAY_SIZE(limiter->place) - 1);
 
     return (bucket_withdraw(&limiter->place[i].tokens,
                             &limiter->place[i].last, IPOIB_LIMIT_PLACE_RATE,
                             IPOIB_LIMIT_PLACE_BURST, now)
             && ipoib_limiter_admit(limiter, source_hash, now));
+}
+
+bool
+ipoib_limiter_admit_beacon(struct ipoib_limiter *limiter, long long int now)
+{
+    size_t i = ARRAY_SIZE(limiter->place) - 1;
+
+    return bucket_withdraw(&limiter->place[i].tokens,
+                           &limiter->place[i].last, IPOIB_LIMIT_PLACE_RATE,
+                           IPOIB_LIMIT_PLACE_BURST, now);
 }

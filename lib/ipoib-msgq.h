@@ -123,18 +123,21 @@ struct ipoib_limiter {
     struct {
         uint32_t tokens;
         uint32_t last;
-    } place[64];                /* Where sources are. */
+    } place[65];                /* Where sources are; the last one is for
+                                 * beacons of gateways, which are not to be
+                                 * lost in anybody's flood. */
 };
 #define IPOIB_LIMIT_RATE  1000  /* Packets a second and source, */
 #define IPOIB_LIMIT_BURST 1000  /* and at once. */
 /* The same for all sources of one place, the bridge's port or the SLID that
  * they come from: who makes up sources takes nothing from other places. */
-#define IPOIB_LIMIT_PLACE_RATE  8000
-#define IPOIB_LIMIT_PLACE_BURST 8000
+#define IPOIB_LIMIT_PLACE_RATE  32000
+#define IPOIB_LIMIT_PLACE_BURST 32000
 void ipoib_limiter_init(struct ipoib_limiter *);
 bool ipoib_limiter_admit(struct ipoib_limiter *, uint32_t source_hash,
                          long long int now);
 bool ipoib_limiter_admit_from(struct ipoib_limiter *, uint32_t source_hash,
                               uint32_t place, long long int now);
+bool ipoib_limiter_admit_beacon(struct ipoib_limiter *, long long int now);
 
 #endif /* ipoib-msgq.h */

@@ -180,7 +180,9 @@ rx_to_control(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
     struct ipoib_rx_stats *stats = &rx->rxq->stats;
     struct ipoib_msg msg;
 
-    if (!rx_admit(rx, wc)) {
+    if (type == IPOIB_MSG_RX_PEER
+        ? !ipoib_limiter_admit_beacon(&rx->rxq->limiter, time_msec())
+        : !rx_admit(rx, wc)) {
         return rx_drop(rx, wc->wr_id, &stats->drop_rate);
     }
     rx_msg_init(rx, wc, data, type, &msg);

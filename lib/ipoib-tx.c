@@ -384,8 +384,10 @@ tx_to_control(struct tx *tx, struct dp_packet **packetp,
     uint32_t hash = hash_uint64(eth_addr_to_uint64(eth->eth_src));
 
     msg->in_port = packet_in_port(*packetp);
-    if (!ipoib_limiter_admit_from(&tx->txq->limiter, hash, msg->in_port,
-                                  time_msec())) {
+    if (msg->type == IPOIB_MSG_TX_PEER
+        ? !ipoib_limiter_admit_beacon(&tx->txq->limiter, time_msec())
+        : !ipoib_limiter_admit_from(&tx->txq->limiter, hash, msg->in_port,
+                                    time_msec())) {
         tx_drop(&stats->drop_rate);
         return;
     }
@@ -431,9 +433,14 @@ first_place(uint64_t src)
     return (src * UINT64_C(0x9e3779b97f4a7c15)) >> 58 << 2;
 }
 
+/* Marks a source that is a neighbour's stand-in MAC, so that tx_source() does
+ * not find it. */
+#define SOURCE_LOOP (UINT64_C(1) << 63)
+
 /* Unicasts of 'src' are sent: the control thread is told once a second.  A
- * source has four places. */
-static __attribute__((__noinline__)) void
+ * source has four places.  Returns true if 'packet' is to be dropped since its
+ * source is a neighbour's stand-in MAC, which only a loop brings here. */
+static __attribute__((__noinline__)) bool
 tx_tell_source(struct tx *tx, uint64_t src, const struct dp_packet *packet)
 {
     struct ipoib_txq *txq = tx->txq;
@@ -442,7 +449,7 @@ tx_tell_source(struct tx *tx, uint64_t src, const struct dp_packet *packet)
 
     BUILD_ASSERT_DECL(ARRAY_SIZE(txq->sources) == 64 << 2);
     for (size_t i = first; i < first + 4; i++) {
-        if (txq->sources[i].mac == src) {
+        if ((txq->sources[i].mac & ~SOURCE_LOOP) == src) {
             victim = i;
             break;
         }
@@ -450,32 +457,39 @@ tx_tell_source(struct tx *tx, uint64_t src, const struct dp_packet *packet)
             victim = i;
         }
     }
-    if (txq->sources[victim].mac == src
+    if ((txq->sources[victim].mac & ~SOURCE_LOOP) == src
         && txq->sources[victim].told == tx->now) {
-        return;
+        return txq->sources[victim].mac & SOURCE_LOOP;
     }
-    if (txq->sources[victim].mac != src
+    if ((txq->sources[victim].mac & ~SOURCE_LOOP) != src
         && txq->sources[victim].told == tx->now
         && !ipoib_limiter_admit_from(&txq->limiter, hash_uint64(src),
                                      packet_in_port(packet), time_msec())) {
-        return;
+        return false;
     }
 
     struct ipoib_msg msg = { .type = IPOIB_MSG_TX_HOST };
     uint64_t dst = ipoib_get_mac(dp_packet_data(packet));
+    uint32_t slot;
 
     msg.in_port = packet_in_port(packet);
     eth_addr_from_uint64(src, &msg.mac);
     ipoib_neigh_by_mac(tx->shared->neighs, &dst, 1, &msg.slot);
     msg_set_ips(&msg, dp_packet_data(packet));
-    if (tx_push(tx, &msg)) {
+    ipoib_neigh_by_mac(tx->shared->neighs, &src, 1, &slot);
+    if (slot != IPOIB_SLOT_NONE) {
+        txq->sources[victim].mac = src | SOURCE_LOOP;
+        txq->sources[victim].told = tx->now;
+    } else if (tx_push(tx, &msg)) {
         txq->sources[victim].mac = src;
         txq->sources[victim].told = tx->now;
     }
+    return slot != IPOIB_SLOT_NONE;
 }
 
-/* The source of 'packet', whose data is at 'eth'. */
-static inline void
+/* The source of 'packet', whose data is at 'eth'.  Returns true, and has
+ * counted it, if the packet is to be dropped. */
+static inline bool
 tx_source(struct tx *tx, const uint8_t *eth, const struct dp_packet *packet)
 {
     uint64_t src;
@@ -486,12 +500,15 @@ tx_source(struct tx *tx, const uint8_t *eth, const struct dp_packet *packet)
         uint64_t mac = ipoib_get_mac(eth + ETH_ADDR_LEN);
         size_t place = first_place(mac);
 
-        tx->last_src = src;
-        if (OVS_UNLIKELY(txq->sources[place].mac != mac)
-            || OVS_UNLIKELY(txq->sources[place].told != tx->now)) {
-            tx_tell_source(tx, mac, packet);
+        if ((OVS_UNLIKELY(txq->sources[place].mac != mac)
+             || OVS_UNLIKELY(txq->sources[place].told != tx->now))
+            && tx_tell_source(tx, mac, packet)) {
+            tx_drop(&tx->txq->stats.drop_loop);
+            return true;
         }
+        tx->last_src = src;
     }
+    return false;
 }
 
 /* Packets that are too long. */
@@ -705,7 +722,9 @@ tx_multicast(struct tx *tx, struct dp_packet **packetp, ovs_be16 type,
     } else if (ah && tx->running) {
         uint32_t n = tx_n(tx);
 
-        tx_source(tx, (const uint8_t *) eth, *packetp);
+        if (tx_source(tx, (const uint8_t *) eth, *packetp)) {
+            return;
+        }
         tx_append(tx, packetp, dp_packet_data(*packetp), ip_len, ah,
                   IB_QPN_MULTICAST);
         tx->multicast += tx_n(tx) - n;
@@ -894,7 +913,9 @@ tx_not_sent(struct tx *tx, struct dp_packet **packetp, uint64_t key,
         /* A path that is being withdrawn has an MTU of 0. */
         mtu = ah && mtu ? MIN(mtu, tx->mtu) : tx->mtu;
         ipoib_neigh_by_mac(tx->shared->neighs, &mac, 1, &msg.slot);
-        tx_source(tx, eth, *packetp);
+        if (tx_source(tx, eth, *packetp)) {
+            return;
+        }
         ipoib_neigh_mark_used(neigh, tx->now);
         if (ip_len > mtu) {
             tx_too_long(tx, *packetp, ip_len, mtu, tx->running ? ah : NULL,
@@ -985,7 +1006,9 @@ tx_slice__(struct tx *tx, struct dp_packet *packets[], size_t n, bool classes)
             tx_not_sent(tx, &packets[i], burst.keys[i], ip_len, neigh, ah);
             continue;
         }
-        tx_source(tx, eth, packets[i]);
+        if (tx_source(tx, eth, packets[i])) {
+            continue;
+        }
         ipoib_neigh_mark_used(neigh, now);
         if (classes) {
             struct ibv_ah *class_ah = tx_class_ah(tx, neigh);

@@ -217,6 +217,11 @@ test_limiter(void)
     ovs_assert(ipoib_limiter_admit_from(&limiter, 12345, 6, 7000));
     ovs_assert(!ipoib_limiter_admit_from(&limiter, 12345, 5, 7000));
     ovs_assert(ipoib_limiter_admit_from(&limiter, 12345, 5, 7001));
+    /* Place 64 is none of its own. */
+    for (uint32_t i = 0; i < 1000000; i++) {
+        ipoib_limiter_admit_from(&limiter, i * 0x9e3779b9u, 64, 7000);
+    }
+    ovs_assert(ipoib_limiter_admit_beacon(&limiter, 7000));
 }
 
 /* Receive. */

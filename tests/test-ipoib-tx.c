@@ -190,6 +190,19 @@ test_unicast(void)
         }
     }
     ovs_assert(counter(&gw->txq->stats.packets) == n_sent);
+
+    /* From a neighbour, by way of Ethernet: a loop. */
+    struct eth_addr other = gw_add_neigh(gw, 2)->mac;
+    uint8_t ip[64];
+
+    gw_ip4(ip, gw_neigh_ip4(2), gw_neigh_ip4(1), 64);
+    for (int i = 1; i <= 3; i++) {
+        send_frame(gw, make_frame(other, standin, ETH_TYPE_IP, ip, 64));
+        ovs_assert(counter(&gw->txq->stats.drop_loop) == i);
+        send_frame(gw, make_frame(gw_host_mac(0), standin, ETH_TYPE_IP, ip,
+                                  64));
+        ovs_assert(counter(&gw->txq->stats.packets) == ++n_sent);
+    }
     gw_close(gw);
 }
 
