@@ -221,6 +221,55 @@ test_attributes(void)
     env_stop(&env);
 }
 
+/* Paths of a class: the SL is asked for, and no other taken; a traffic class
+ * has a GRH. */
+static void
+test_class(void)
+{
+    struct ib_path_record rec = good_record();
+    const struct ibv_ah_attr *attr;
+    struct ipoib_path *path;
+    struct env env;
+
+    env_start(&env);
+    env.params.wants_sl = true;
+    env.params.sl = 3;
+    ipoib_path_table_set_params(env.table, &env.params);
+    path = ipoib_path_ref(env.table, &env.dgid);
+    run(&env);
+    CHECK_INT(ntohl(fake_sent(env.t, 0)->comp_mask[1]),
+              IB_PR_MASK_IPOIB | IB_PR_SL);
+    CHECK_INT(fake_sent(env.t, 0)->data[53], 3);
+
+    rec.qos_sl = htons(5);
+    answer(&env, 0, &rec);
+    CHECK_INT(path->state, IPOIB_PATH_FAILED);
+    CHECK_INT(path->last_error, EPROTO);
+    pass(&env, 1000);
+    ipoib_path_poke(path);
+    rec.qos_sl = htons(3);
+    answer(&env, 0, &rec);
+    CHECK_INT(path->state, IPOIB_PATH_READY);
+    CHECK_INT(path->sl, 3);
+    CHECK_INT(fake_ah_attr(path->ah)->sl, 3);
+    CHECK_INT(fake_ah_attr(path->ah)->is_global, 0);
+
+    env.params.wants_sl = false;
+    env.params.sets_tclass = true;
+    env.params.grh_tclass = 0xb8;
+    ipoib_path_table_set_params(env.table, &env.params);
+    run(&env);
+    CHECK_INT(ntohl(fake_sent(env.t, 0)->comp_mask[1]), IB_PR_MASK_IPOIB);
+    rec.qos_sl = htons(1);
+    answer(&env, 0, &rec);
+    attr = fake_ah_attr(path->ah);
+    CHECK_INT(attr->sl, 1);
+    CHECK_INT(attr->is_global, 1);
+    CHECK_INT(attr->grh.traffic_class, 0xb8);
+    CHECK_INT(path->tclass, 0xb8);
+    env_stop(&env);
+}
+
 /* The same answer keeps the AH, another one replaces it. */
 static void
 test_refresh(void)
@@ -729,6 +778,7 @@ test_ipoib_path_main(int argc, char *argv[])
     random_set_seed(argc > 1 ? atoi(argv[1]) : 0x5a5a);
     test_resolve();
     test_attributes();
+    test_class();
     test_refresh();
     test_params();
     test_hold_down();
