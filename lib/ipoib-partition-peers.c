@@ -76,7 +76,9 @@ ipoib_partition_is_peers_mac(struct ipoib_partition *part,
 {
     if (ipoib_table_lookup(part->standins, eth_addr_to_uint64(mac))
         != IPOIB_SLOT_NONE) {
-        if (!ipoib_peers_talk(&part->peers)) {
+        if (!ipoib_peers_talk(&part->peers)
+            && (part->peers.mode != IPOIB_PEERS_OFF
+                || !part->peers.n_loops)) {
             VLOG_WARN("%s: another gateway connects the same partition with "
                       "the same Ethernet; %s", part->name,
                       part->peers.mode == IPOIB_PEERS_OFF
