@@ -100,6 +100,7 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-soft.h \
 	lib/ipoib-state.c \
 	lib/ipoib-state.h \
+	lib/ipoib-stats.c \
 	lib/ipoib-stats.h \
 	lib/ipoib-table-private.h \
 	lib/ipoib-table.c \

@@ -41,6 +41,7 @@ probe(struct ipoib_partition *part, const struct ipoib_host *host,
         }
     }
     if (v4) {
+        ipoib_count(&part->tx_stats.own, 1);
         ipoib_partition_send_group(
             part, host->qpn, &part->shared.broadcast,
             ipoib_compose_arp_ib(ARP_OP_REQUEST, false, &addr,
@@ -56,6 +57,7 @@ probe(struct ipoib_partition *part, const struct ipoib_host *host,
         struct ib_gid mgid = ipoib_mgid_ipv6(&group, part->pkey,
                                              part->shared.scope);
 
+        ipoib_count(&part->tx_stats.own, 1);
         ipoib_partition_send_group(part, host->qpn, &mgid,
                                    ipoib_compose_ns_ib(own, ip, &addr));
     }
@@ -120,6 +122,7 @@ ask_host(struct ipoib_partition *part, const struct ipoib_host *host,
         && !ipoib_host_find_ip(part->shared.hosts, src)
         && !ipoib_neigh_find_ip(part->shared.neighs, src)
         && token_bucket_withdraw(&part->probes, 1)) {
+        ipoib_count(&part->rx_stats.own, 1);
         ipoib_partition_deliver(
             part, 0,
             ipoib_compose_arp_eth(ARP_OP_REQUEST, false, part->shared.mac,

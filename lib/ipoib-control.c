@@ -15,6 +15,7 @@
 #include <config.h>
 #include "ipoib-control-private.h"
 
+#include "coverage.h"
 #include "dp-packet.h"
 #include "ipoib-dhcp.h"
 #include "ovs-atomic.h"
@@ -26,6 +27,9 @@
 #define PROXY_FRESH 60000
 
 static const struct eth_addr eth_addr_null;
+
+COVERAGE_DEFINE(ipoib_control_rx);
+COVERAGE_DEFINE(ipoib_control_tx);
 
 
 /* Learning. */
@@ -107,6 +111,7 @@ ipoib_control_announce_neigh(struct ipoib_partition *part,
                 &nip->ip, &in6addr_all_hosts, 0x20, neigh->mac,
                 ipoib_group_mac_ipv6(&in6addr_all_hosts));
         }
+        ipoib_count(&part->rx_stats.own, 1);
         ipoib_partition_deliver(part, 0, frame);
     }
 }
@@ -310,6 +315,8 @@ proxy_arp_to_ib(struct ipoib_partition *part, const struct ipoib_arp *arp,
         return false;
     }
     sha = ipoib_control_asked_addr(part, host, neigh);
+    ipoib_count(&part->rx_stats.answered, 1);
+    ipoib_count(&part->tx_stats.own, 1);
     ipoib_partition_send_neigh(
         part, ipoib_addr_qpn(&sha), neigh,
         ipoib_compose_arp_ib(ARP_OP_REPLY, false, &sha, tpa, &neigh->addr,
@@ -453,6 +460,8 @@ proxy_ns_to_ib(struct ipoib_partition *part, const struct ipoib_nd_info *info,
         return false;
     }
     addr = ipoib_control_asked_addr(part, host, neigh);
+    ipoib_count(&part->rx_stats.answered, 1);
+    ipoib_count(&part->tx_stats.own, 1);
     ipoib_partition_send_neigh(
         part, ipoib_addr_qpn(&addr), neigh,
         ipoib_compose_na_ib(&info->target, &info->src,
@@ -584,6 +593,7 @@ rx_error(struct ipoib_partition *part, struct ipoib_msg *msg)
         ipoib_count(&part->rx_stats.pmtu_suppressed, 1);
         return;
     }
+    ipoib_count(&part->tx_stats.own, 1);
     ipoib_partition_send_neigh(part, host ? host->qpn : 0, neigh,
                                msg->packet);
     msg->packet = NULL;
@@ -628,6 +638,8 @@ proxy_arp_to_eth(struct ipoib_partition *part,
     if (!neigh || now - neigh->confirmed > PROXY_FRESH) {
         return false;
     }
+    ipoib_count(&part->tx_stats.answered, 1);
+    ipoib_count(&part->rx_stats.own, 1);
     ipoib_partition_deliver(
         part, 0, ipoib_compose_arp_eth(ARP_OP_REPLY, false, neigh->mac,
                                        arp->ar_sha, neigh->mac, tpa,
@@ -667,10 +679,12 @@ tx_rarp(struct ipoib_partition *part, struct ipoib_host *host,
         host = ipoib_control_learn_host(part, mac, &ips[i - 1], now);
     }
     if (!host) {
+        ipoib_count(&part->tx_stats.drop_loop, 1);
         return;
     }
     sha = ipoib_partition_host_addr(part, host);
     if (host->n_ips) {
+        ipoib_count(&part->tx_stats.taken, 1);
         ipoib_partition_announce(part, host);
         return;
     }
@@ -719,6 +733,7 @@ tx_arp(struct ipoib_partition *part, struct ipoib_msg *msg, long long int now)
     }
     if (eth_addr_equals(eth->eth_dst, part->shared.mac)) {
         /* The answer to ask_host(). */
+        ipoib_count(&part->tx_stats.taken, 1);
         ipoib_partition_announce(part, host);
         return;
     }
@@ -797,6 +812,8 @@ proxy_ns_to_eth(struct ipoib_partition *part, const struct ipoib_nd_info *info,
     if (!neigh || now - neigh->confirmed > PROXY_FRESH) {
         return false;
     }
+    ipoib_count(&part->tx_stats.answered, 1);
+    ipoib_count(&part->rx_stats.own, 1);
     ipoib_partition_deliver(
         part, 0, ipoib_compose_na_eth(&info->target, &info->src,
                                       0x60 | (neigh->is_router ? 0x80 : 0),
@@ -990,13 +1007,16 @@ ipoib_control_message(struct ipoib_partition *part, struct ipoib_msg *msg,
                       || msg->type == IPOIB_MSG_TX_PEER);
     bool standby;
 
+    if (ipoib_msg_is_received(msg)) {
+        COVERAGE_INC(ipoib_control_rx);
+    } else if (ipoib_msg_is_to_send(msg)) {
+        COVERAGE_INC(ipoib_control_tx);
+    }
     atomic_read_relaxed(&part->shared.standby, &standby);
     if (standby && !is_beacon) {
         /* It came before another gateway was the active one. */
-        ipoib_count(msg->type < IPOIB_MSG_TX_ARP
-                    ? &part->rx_stats.drop_standby
-                    : &part->tx_stats.drop_standby, msg->packet != NULL);
-        dp_packet_delete(msg->packet);
+        ipoib_msg_drop(msg, &part->rx_stats.drop_standby,
+                       &part->tx_stats.drop_standby);
         return;
     }
     ipoib_host_set_source(part->shared.hosts, msg->in_port);
@@ -1046,6 +1066,7 @@ ipoib_control_message(struct ipoib_partition *part, struct ipoib_msg *msg,
         break;
     case IPOIB_MSG_TX_ERROR:
         ipoib_count(&part->tx_stats.pmtu_errors, 1);
+        ipoib_count(&part->rx_stats.own, 1);
         ipoib_partition_deliver(part, 0, msg->packet);
         msg->packet = NULL;
         break;
@@ -1064,6 +1085,7 @@ ipoib_control_announce_host(struct ipoib_partition *part,
     struct ipoib_addr addr = ipoib_partition_host_addr(part, host);
     ovs_be32 ip4 = in6_addr_get_mapped_ipv4(ip);
 
+    ipoib_count(&part->tx_stats.own, 1);
     if (ip4) {
         ipoib_partition_send_group(
             part, host->qpn, &part->shared.broadcast,

@@ -427,7 +427,8 @@ ipoib_dev_open(const char *name, const struct ipoib_dev_options *options,
 }
 
 void
-ipoib_dev_close(struct ipoib_dev *dev)
+ipoib_dev_close(struct ipoib_dev *dev, struct ipoib_rx_stats *rx,
+                struct ipoib_tx_stats *tx)
 {
     char *text = NULL;
 
@@ -443,7 +444,7 @@ ipoib_dev_close(struct ipoib_dev *dev)
     if (dev->part->remember) {
         text = ipoib_state_to_text(dev->part);
     }
-    ipoib_partition_destroy(dev->part);
+    ipoib_partition_destroy(dev->part, rx, tx);
     ipoib_hca_port_unref(dev->port);
     ovs_mutex_unlock(&dev->hca->mutex);
     ipoib_hca_unref(dev->hca);

@@ -72,8 +72,9 @@ struct ipoib_dev {
 int ipoib_dev_open(const char *name, const struct ipoib_dev_options *options,
                    const struct ipoib_partition_ops *ops, void *aux,
                    struct ipoib_dev **, char **errp);
-/* No PMD. */
-void ipoib_dev_close(struct ipoib_dev *);
+/* No PMD.  Adds what it has counted to 'rx' and 'tx', if they are not NULL. */
+void ipoib_dev_close(struct ipoib_dev *, struct ipoib_rx_stats *rx,
+                     struct ipoib_tx_stats *tx);
 
 /* True if the device has failed.  It can be opened again when it returns. */
 bool ipoib_dev_has_failed(const struct ipoib_dev *);

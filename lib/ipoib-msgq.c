@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "dp-packet.h"
+#include "ipoib-stats.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
 #include "util.h"
@@ -57,6 +58,19 @@ ipoib_msgq_create(unsigned int n)
     atomic_init(&q->head, 0);
     atomic_init(&q->tail, 0);
     return q;
+}
+
+void
+ipoib_msg_drop(struct ipoib_msg *msg, atomic_uint64_t *rx,
+               atomic_uint64_t *tx)
+{
+    if (ipoib_msg_is_received(msg)) {
+        ipoib_count(rx, 1);
+    } else if (ipoib_msg_is_to_send(msg)) {
+        ipoib_count(tx, 1);
+    }
+    dp_packet_delete(msg->packet);
+    msg->packet = NULL;
 }
 
 void

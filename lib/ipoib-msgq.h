@@ -85,6 +85,27 @@ struct ipoib_msg {
     struct eth_addr src_mac;    /* TX_HINT: of the host. */
 };
 
+/* True if 'msg' has a packet that came from the fabric. */
+static inline bool
+ipoib_msg_is_received(const struct ipoib_msg *msg)
+{
+    return (msg->packet && msg->type < IPOIB_MSG_TX_ARP
+            && msg->type != IPOIB_MSG_RX_ERROR);
+}
+
+/* True if 'msg' has a packet that the bridge gave to the port. */
+static inline bool
+ipoib_msg_is_to_send(const struct ipoib_msg *msg)
+{
+    return (msg->packet && msg->type >= IPOIB_MSG_TX_ARP
+            && msg->type != IPOIB_MSG_TX_ERROR);
+}
+
+/* Deletes the packet of 'msg', which will not be handled, and counts it by
+ * 'rx' or 'tx' if it is somebody's. */
+void ipoib_msg_drop(struct ipoib_msg *, atomic_uint64_t *rx,
+                    atomic_uint64_t *tx);
+
 struct ipoib_msgq;
 
 /* A ring for 'n' messages, a power of 2. */

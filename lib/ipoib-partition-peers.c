@@ -255,6 +255,7 @@ send_on_ethernet(struct ipoib_partition *part, bool leaving,
     if (size < ETH_TOTAL_MIN) {
         dp_packet_put_zeros(packet, ETH_TOTAL_MIN - size);
     }
+    ipoib_count(&part->rx_stats.own, 1);
     ipoib_partition_deliver_always(part, 0, packet);
     return more;
 }
@@ -270,6 +271,7 @@ send_on_fabric(struct ipoib_partition *part, bool leaving)
     ipoib_peers_compose(&part->peers, leaving,
                         dp_packet_put_zeros(packet,
                                             sizeof(struct ipoib_beacon)));
+    ipoib_count(&part->tx_stats.own, 1);
     ipoib_partition_send_group_always(part, 0, &part->shared.broadcast,
                                       packet);
 }
@@ -376,6 +378,8 @@ ipoib_partition_peer_message(struct ipoib_partition *part,
     bool talked = ipoib_peers_talk(&part->peers);
 
     if (len < ofs + sizeof *beacon) {
+        ipoib_count(ethernet ? &part->tx_stats.drop_short
+                    : &part->rx_stats.drop_short, 1);
         return;
     }
     data += ofs;
@@ -387,6 +391,7 @@ ipoib_partition_peer_message(struct ipoib_partition *part,
         ipoib_count(&part->rx_stats.drop_spoof, 1);
         return;
     }
+    ipoib_count(ethernet ? &part->tx_stats.taken : &part->rx_stats.taken, 1);
     peer = ipoib_peers_receive(&part->peers, data, len, ethernet, now);
     if (!talked && ipoib_peers_talk(&part->peers)) {
         VLOG_WARN("%s: another gateway says that it connects the same "

@@ -32,6 +32,7 @@ partition_destroy_txqs(struct ipoib_partition *part, unsigned int keep)
     while (part->n_txq > keep) {
         struct ipoib_txq *txq = part->txqs[--part->n_txq];
 
+        ipoib_txq_drop(txq);
         ipoib_tx_stats_add(&part->tx_stats, &txq->stats);
         ipoib_table_remove(part->shared.own_qpns, txq->qp->qp_num);
         ipoib_txq_destroy(txq);
@@ -87,6 +88,7 @@ partition_destroy_rxqs(struct ipoib_partition *part)
     while (part->n_rxq) {
         struct ipoib_rxq *rxq = part->rxqs[--part->n_rxq];
 
+        ipoib_rxq_drop(rxq);
         ipoib_rx_stats_add(&part->rx_stats, &rxq->stats);
         ipoib_table_remove(part->shared.own_qpns, rxq->base_qp->qp_num);
         ipoib_ctlq_forget(part->ctlq, rxq->base_qp->qp_num);

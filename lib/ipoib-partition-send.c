@@ -16,12 +16,15 @@
 #include "ipoib-partition-private.h"
 
 #include <errno.h>
+#include "coverage.h"
 #include "dp-packet.h"
 #include "ipoib-mtu.h"
 #include "openvswitch/vlog.h"
 #include "util.h"
 
 VLOG_DEFINE_THIS_MODULE(ipoib_partition_send);
+
+COVERAGE_DEFINE(ipoib_control_held);
 
 /* A packet that waits for a path or a join. */
 struct waiting_packet {
@@ -45,8 +48,9 @@ struct neigh_link {
 
 /* Waiting packets. */
 
+/* The packets of a neighbour's wait list are dropped. */
 static void
-wait_list_clear(struct ovs_list *wait, size_t *n, atomic_uint64_t *counter)
+wait_list_clear(struct ipoib_partition *part, struct ovs_list *wait, size_t *n)
 {
     struct waiting_packet *wp;
 
@@ -54,18 +58,20 @@ wait_list_clear(struct ovs_list *wait, size_t *n, atomic_uint64_t *counter)
     if (!*n) {
         return;
     }
+    ipoib_count(&part->tx_stats.drop_no_path, *n);
+    ipoib_count(&part->tx_stats.waiting, -(uint64_t) *n);
     LIST_FOR_EACH_POP (wp, node, wait) {
-        ipoib_count(counter, 1);
         dp_packet_delete(wp->packet);
         free(wp);
     }
     *n = 0;
 }
 
-/* Appends 'packet' (taken) to a wait list of at most 'max' packets. */
+/* Appends 'packet' (taken) to a wait list of at most 'max' packets; 'counter'
+ * is for those that are too many. */
 static void
-wait_list_push(struct ovs_list *wait, size_t *n, size_t max,
-               atomic_uint64_t *counter, struct dp_packet *packet,
+wait_list_push(struct ipoib_partition *part, struct ovs_list *wait, size_t *n,
+               size_t max, atomic_uint64_t *counter, struct dp_packet *packet,
                uint32_t sqpn)
 {
     struct waiting_packet *wp;
@@ -83,6 +89,8 @@ wait_list_push(struct ovs_list *wait, size_t *n, size_t max,
     wp->sqpn = sqpn;
     ovs_list_push_back(wait, &wp->node);
     ++*n;
+    ipoib_count(&part->tx_stats.waiting, 1);
+    COVERAGE_INC(ipoib_control_held);
 }
 
 
@@ -181,6 +189,7 @@ wait_list_send(struct ipoib_partition *part, struct ovs_list *wait, size_t *n,
     if (!*n) {
         return;
     }
+    ipoib_count(&part->tx_stats.waiting, -(uint64_t) *n);
     LIST_FOR_EACH_POP (wp, node, wait) {
         partition_post_path(part, wp->sqpn, wp->packet, ah, dqpn, mtu);
         free(wp);
@@ -299,8 +308,9 @@ ipoib_partition_send_neigh(struct ipoib_partition *part, uint32_t sqpn,
                             path_mtu(part, path));
     } else {
         ipoib_path_poke(path);
-        wait_list_push(&neigh->wait, &neigh->n_wait, IPOIB_MAX_WAIT_NEIGH,
-                       &part->tx_stats.drop_no_path, packet, sqpn);
+        wait_list_push(part, &neigh->wait, &neigh->n_wait,
+                       IPOIB_MAX_WAIT_NEIGH, &part->tx_stats.drop_no_path,
+                       packet, sqpn);
     }
 }
 
@@ -382,8 +392,9 @@ ipoib_partition_send_group_always(struct ipoib_partition *part, uint32_t sqpn,
         group_fall_back(part, sqpn, mgid, packet,
                         &part->tx_stats.drop_no_group);
     } else {
-        wait_list_push(&group->wait, &group->n_wait, IPOIB_MAX_WAIT_GROUP,
-                       &part->tx_stats.drop_no_group, packet, sqpn);
+        wait_list_push(part, &group->wait, &group->n_wait,
+                       IPOIB_MAX_WAIT_GROUP, &part->tx_stats.drop_no_group,
+                       packet, sqpn);
     }
 }
 
@@ -461,8 +472,7 @@ neigh_removed(void *part_, struct ipoib_neigh *neigh)
 {
     struct ipoib_partition *part = part_;
 
-    wait_list_clear(&neigh->wait, &neigh->n_wait,
-                    &part->tx_stats.drop_no_path);
+    wait_list_clear(part, &neigh->wait, &neigh->n_wait);
     neigh_unlink(part, neigh);
     part->remember = true;
 }
@@ -497,8 +507,7 @@ ipoib_partition_path_changed(void *part_, struct ipoib_path *path)
                            ipoib_addr_qpn(&neigh->addr),
                            path_mtu(part, path));
         } else if (path->state == IPOIB_PATH_FAILED) {
-            wait_list_clear(&neigh->wait, &neigh->n_wait,
-                            &part->tx_stats.drop_no_path);
+            wait_list_clear(part, &neigh->wait, &neigh->n_wait);
         }
     }
 }
@@ -535,6 +544,7 @@ ipoib_partition_group_refused(struct ipoib_partition *part,
         return;
     }
     ovs_list_push_back_all(&wait, &group->wait);
+    ipoib_count(&part->tx_stats.waiting, -(uint64_t) group->n_wait);
     group->n_wait = 0;
     LIST_FOR_EACH_POP (wp, node, &wait) {
         group_fall_back(part, wp->sqpn, &group->mgid, wp->packet,

@@ -272,6 +272,7 @@ snoop_ask(void *part_, const struct in6_addr *ip)
     ovs_be32 ip4 = in6_addr_get_mapped_ipv4(ip);
     struct eth_addr mac = part->shared.mac;
 
+    ipoib_count(&part->rx_stats.own, 1);
     ipoib_partition_deliver(part, 0,
                             ip4 ? ipoib_snoop_compose_igmp_query(mac, ip4)
                             : ipoib_snoop_compose_mld_query(mac, ip));
@@ -488,7 +489,8 @@ partition_run_ring(struct ipoib_partition *part, struct ipoib_msgq *ring,
             return false;
         }
         if (ipoib_hca_has_failed(part->hca)) {
-            dp_packet_delete(msg.packet);
+            ipoib_msg_drop(&msg, &part->rx_stats.drop_gone,
+                           &part->tx_stats.drop_gone);
         } else {
             ipoib_control_message(part, &msg, now);
         }
@@ -551,6 +553,7 @@ partition_run_queries(struct ipoib_partition *part, long long int now)
         part->n_queries--;
         part->next_query = now + (QUERY_DELAY
                                   << (N_QUERIES - part->n_queries));
+        ipoib_count(&part->rx_stats.own, 2);
         ipoib_partition_deliver(part, 0,
                                 ipoib_snoop_compose_igmp_query(mac, 0));
         ipoib_partition_deliver(part, 0,
@@ -763,7 +766,8 @@ ipoib_partition_create(struct ipoib_hca_port *port, uint16_t pkey,
 }
 
 void
-ipoib_partition_destroy(struct ipoib_partition *part)
+ipoib_partition_destroy(struct ipoib_partition *part,
+                        struct ipoib_rx_stats *rx, struct ipoib_tx_stats *tx)
     OVS_NO_THREAD_SAFETY_ANALYSIS
 {
     struct ipoib_announcement *a;
@@ -795,6 +799,10 @@ ipoib_partition_destroy(struct ipoib_partition *part)
         free(a);
     }
     ipoib_events_destroy(&part->events);
+    if (rx && tx) {
+        ipoib_rx_stats_add(rx, &part->rx_stats);
+        ipoib_tx_stats_add(tx, &part->tx_stats);
+    }
     free(part->name);
     free(part);
 }

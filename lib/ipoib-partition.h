@@ -174,8 +174,10 @@ int ipoib_partition_create(struct ipoib_hca_port *port, uint16_t pkey,
                            const char *name,
                            const struct ipoib_partition_ops *, void *aux,
                            struct ipoib_partition **);
-/* No PMD. */
-void ipoib_partition_destroy(struct ipoib_partition *);
+/* No PMD.  Adds what it has counted to 'rx' and 'tx', if they are not NULL. */
+void ipoib_partition_destroy(struct ipoib_partition *,
+                             struct ipoib_rx_stats *rx,
+                             struct ipoib_tx_stats *tx);
 
 /* Makes the queues as 'config' says; touches only what differs.  No PMD.  0
  * or errno, and then there are no queues. */

@@ -68,12 +68,7 @@ port_close_dev(struct ipoib_port *port, size_t i)
 {
     struct ovs_mutex *mutex = port_mutex(port);
     struct ipoib_dev *dev = port->devs[i].dev;
-    struct ipoib_rx_stats rx;
-    struct ipoib_tx_stats tx;
 
-    ipoib_dev_get_stats(dev, &rx, &tx);
-    ipoib_rx_stats_add(&port->rx_stats, &rx);
-    ipoib_tx_stats_add(&port->tx_stats, &tx);
     ovs_mutex_lock(mutex);
     port->n--;
     memmove(&port->devs[i], &port->devs[i + 1],
@@ -82,7 +77,7 @@ port_close_dev(struct ipoib_port *port, size_t i)
         port->ops->changed(port->aux);
     }
     ovs_mutex_unlock(mutex);
-    ipoib_dev_close(dev);
+    ipoib_dev_close(dev, &port->rx_stats, &port->tx_stats);
 }
 
 void

@@ -168,12 +168,30 @@ ipoib_rxq_drop_waiting(struct ipoib_rxq *rxq)
 {
     struct ipoib_rxq_private *priv = rxq->priv;
 
+    ipoib_count(&rxq->stats.drop_gone,
+                priv->n_waiting - priv->first_waiting);
     while (priv->n_waiting > priv->first_waiting) {
         dp_packet_delete(priv->waiting[--priv->n_waiting]);
     }
     free(priv->waiting);
     priv->waiting = NULL;
     priv->n_waiting = priv->first_waiting = priv->max_waiting = 0;
+}
+
+void
+ipoib_rxq_drop(struct ipoib_rxq *rxq)
+{
+    atomic_uint64_t *counter = &rxq->stats.drop_gone;
+    struct ipoib_msg msg;
+
+    while (ipoib_msgq_pop(rxq->to_control, &msg)) {
+        ipoib_msg_drop(&msg, counter, counter);
+    }
+    while (ipoib_msgq_pop(rxq->from_control, &msg)) {
+        ipoib_count(counter, 1);
+        dp_packet_delete(msg.packet);
+    }
+    ipoib_rxq_drop_waiting(rxq);
 }
 
 void
@@ -527,6 +545,17 @@ ipoib_txq_create(struct ipoib_shared *shared,
     }
     *txqp = txq;
     return 0;
+}
+
+void
+ipoib_txq_drop(struct ipoib_txq *txq)
+{
+    atomic_uint64_t *counter = &txq->stats.drop_gone;
+    struct ipoib_msg msg;
+
+    while (ipoib_msgq_pop(txq->to_control, &msg)) {
+        ipoib_msg_drop(&msg, counter, counter);
+    }
 }
 
 void

@@ -117,6 +117,9 @@ struct ipoib_rxq_params {
 /* 0 or a positive errno value, and then '*rxqp' is NULL. */
 int ipoib_rxq_create(struct ipoib_shared *, const struct ipoib_rxq_params *,
                      struct ipoib_rxq **rxqp);
+/* Drops the packets that are on their way between 'rxq' and the control
+ * thread, or wait for the bridge, as part of taking the queue down. */
+void ipoib_rxq_drop(struct ipoib_rxq *);
 /* The QPs of hosts must be gone.  All buffers go back to the pool. */
 void ipoib_rxq_destroy(struct ipoib_rxq *);
 /* Posts receives until 'n_desc' are there; 0 or errno.  Receiving thread, or
@@ -188,6 +191,9 @@ struct ipoib_txq_params {
 };
 int ipoib_txq_create(struct ipoib_shared *, const struct ipoib_txq_params *,
                      struct ipoib_txq **txqp);
+/* Drops the packets that are on their way to the control thread, as part of
+ * taking the queue down. */
+void ipoib_txq_drop(struct ipoib_txq *);
 void ipoib_txq_destroy(struct ipoib_txq *);
 
 /* The control thread's part when a send queue has failed (state _ERROR; a UD

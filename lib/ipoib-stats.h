@@ -16,8 +16,25 @@
 #define IPOIB_STATS_H 1
 
 /* Counters.  Each queue has a set of its own that one thread writes; readers
- * add them up.  Every packet that is dropped is counted under a name. */
+ * add them up.  Every packet that is dropped is counted under a name.
+ *
+ * Of the packets that came from the fabric, and of those that the gateway made
+ * for the bridge, each is counted once:
+ *
+ *     received + own + fragments - fragmented
+ *         = packets + drop_* + probes + host_probes + answered + taken
+ *
+ * and of those that the bridge gave to the port or the gateway made for the
+ * fabric:
+ *
+ *     given + own + fragments - fragmented
+ *         = packets + drop_* + answered + taken + waiting
+ *
+ * where 'drop_error' is not one of the latter, since it says what became of
+ * some of 'packets'.  What is on a ring between two threads is not counted
+ * yet.  The others say more of the same packets. */
 
+#include <stddef.h>
 #include <stdint.h>
 #include "ovs-atomic.h"
 #include "util.h"
@@ -28,6 +45,12 @@
     COUNTER(bytes, "rx_bytes", "their bytes, as Ethernet frames")            \
     COUNTER(multicast, "rx_multicast", "of them to a group")                 \
     COUNTER(to_control, "rx_to_control", "ARP, ND and the like")             \
+    COUNTER(own, "rx_own",                                                   \
+            "made by the gateway for the bridge: answers and questions")     \
+    COUNTER(answered, "rx_answered",                                         \
+            "ARP and ND that the gateway answered for a host")               \
+    COUNTER(taken, "rx_taken",                                               \
+            "for the gateway itself: beacons of other gateways")             \
     COUNTER(unknown_sender, "rx_unknown_sender",                             \
             "handed on with the port's own MAC as source")                   \
     COUNTER(no_buffer, "rx_no_buffer",                                       \
@@ -78,6 +101,8 @@
             "another gateway is the active one")                             \
     COUNTER(drop_peer, "rx_drop_peer",                                       \
             "from another gateway on the same Ethernet, or its to deliver")  \
+    COUNTER(drop_gone, "rx_drop_gone",                                       \
+            "the queues were taken down, or the device has failed")          \
     COUNTER(drop_not_ready, "rx_drop_not_ready", "the port is not up")
 
 #define IPOIB_TX_COUNTERS                                                    \
@@ -86,6 +111,14 @@
     COUNTER(multicast, "tx_multicast", "of them to a group")                 \
     COUNTER(to_control, "tx_to_control",                                     \
             "ARP, ND, broadcasts and packets that wait for a path")          \
+    COUNTER(own, "tx_own",                                                   \
+            "made by the gateway for the fabric: answers and questions")     \
+    COUNTER(answered, "tx_answered",                                         \
+            "ARP and ND that the gateway answered for a neighbour")          \
+    COUNTER(taken, "tx_taken",                                               \
+            "for the gateway itself: beacons, RARP that it announces")       \
+    COUNTER(waiting, "tx_waiting",                                           \
+            "packets that wait for a path or a group now")                   \
     COUNTER(dhcp_broadcast, "tx_dhcp_broadcast",                             \
             "DHCP requests whose BROADCAST flag was set")                    \
     COUNTER(fragmented, "tx_fragmented",                                     \
@@ -143,12 +176,26 @@
             "another gateway is the active one")                             \
     COUNTER(drop_peer, "tx_drop_peer",                                       \
             "to a group, from a host that another gateway serves")           \
+    COUNTER(drop_gone, "tx_drop_gone",                                       \
+            "the queues were taken down, or the device has failed")          \
     COUNTER(drop_down, "tx_drop_down", "the port is down")
 
 #define COUNTER(MEMBER, NAME, HELP) atomic_uint64_t MEMBER;
 struct ipoib_rx_stats { IPOIB_RX_COUNTERS };
 struct ipoib_tx_stats { IPOIB_TX_COUNTERS };
 #undef COUNTER
+
+/* The same as tables. */
+struct ipoib_counter {
+    const char *name;           /* Of the custom statistic. */
+    size_t ofs;                 /* In struct ipoib_[rt]x_stats. */
+};
+#define COUNTER(MEMBER, NAME, HELP) + 1
+enum { IPOIB_N_RX_COUNTERS = IPOIB_RX_COUNTERS };
+enum { IPOIB_N_TX_COUNTERS = IPOIB_TX_COUNTERS };
+#undef COUNTER
+extern const struct ipoib_counter ipoib_rx_counters[IPOIB_N_RX_COUNTERS];
+extern const struct ipoib_counter ipoib_tx_counters[IPOIB_N_TX_COUNTERS];
 
 /* Adds 'n' to a counter of the calling thread's own set: no locked
  * instruction. */
@@ -170,23 +217,21 @@ ipoib_counter_read(const atomic_uint64_t *counter)
     return value;
 }
 
-/* Adds the counters of 'b' to 'a', which is the caller's own. */
-static inline void
-ipoib_rx_stats_add(struct ipoib_rx_stats *a, const struct ipoib_rx_stats *b)
+static inline atomic_uint64_t *
+ipoib_counter_of(const struct ipoib_counter *counter, const void *stats)
 {
-#define COUNTER(MEMBER, NAME, HELP) \
-    ipoib_count(&a->MEMBER, ipoib_counter_read(&b->MEMBER));
-    IPOIB_RX_COUNTERS
-#undef COUNTER
+    return ALIGNED_CAST(atomic_uint64_t *,
+                        (char *) CONST_CAST(void *, stats) + counter->ofs);
 }
 
-static inline void
-ipoib_tx_stats_add(struct ipoib_tx_stats *a, const struct ipoib_tx_stats *b)
-{
-#define COUNTER(MEMBER, NAME, HELP) \
-    ipoib_count(&a->MEMBER, ipoib_counter_read(&b->MEMBER));
-    IPOIB_TX_COUNTERS
-#undef COUNTER
-}
+/* Add the counters of 'b' to 'a', which is the caller's own. */
+void ipoib_rx_stats_add(struct ipoib_rx_stats *a,
+                        const struct ipoib_rx_stats *b);
+void ipoib_tx_stats_add(struct ipoib_tx_stats *a,
+                        const struct ipoib_tx_stats *b);
+/* The sum of the drops but for completions with an error: of every counter
+ * whose name says that it is one. */
+uint64_t ipoib_rx_stats_dropped(const struct ipoib_rx_stats *);
+uint64_t ipoib_tx_stats_dropped(const struct ipoib_tx_stats *);
 
 #endif /* ipoib-stats.h */

@@ -213,6 +213,8 @@ tx_not_posted(struct tx *tx, uint32_t first, uint32_t n, int error)
                  ovs_strerror(error));
     ipoib_count(&tx->txq->stats.drop_post, n);
     for (uint32_t i = first; i < first + n; i++) {
+        bool is_multicast
+            = slots->wrs[i].wr.wr.ud.remote_qpn == IB_QPN_MULTICAST;
         struct dp_packet **held = &slots->held[(slots->head + i)
                                                & slots->mask];
 
@@ -221,6 +223,7 @@ tx_not_posted(struct tx *tx, uint32_t first, uint32_t n, int error)
             *held = NULL;
             slots->n_held--;
         }
+        tx->multicast -= MIN(is_multicast, tx->multicast);
         tx->bytes -= slots->wrs[i].sge.length - IPOIB_HEADER_LEN;
     }
     if (!first && ++slots->n_failed >= MAX_FAILED) {

@@ -596,6 +596,21 @@ static const struct show show_snoop = { snoop_add, snoop_columns };
 
 /* ipoib/queue/show. */
 
+/* The counters of 'stats' that are not 0. */
+static void
+put_counters(struct json *json, const struct ipoib_counter counters[],
+             size_t n, const void *stats)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint64_t value
+            = ipoib_counter_read(ipoib_counter_of(&counters[i], stats));
+
+        if (value) {
+            put_int(json, counters[i].name, value);
+        }
+    }
+}
+
 static void
 rxq_add(const struct ipoib_dev *dev, const struct ipoib_rxq *rxq,
         struct json *rows)
@@ -606,12 +621,8 @@ rxq_add(const struct ipoib_dev *dev, const struct ipoib_rxq *rxq,
     json_object_put_format(json, "queue", "rx %u", rxq->id);
     json_object_put_format(json, "qpn", "0x%06x", rxq->base_qp->qp_num);
     put_int(json, "descriptors", rxq->n_desc);
-#define COUNTER(MEMBER, NAME, HELP)                                     \
-    if (ipoib_counter_read(&rxq->stats.MEMBER)) {                       \
-        put_int(json, NAME, ipoib_counter_read(&rxq->stats.MEMBER));    \
-    }
-    IPOIB_RX_COUNTERS
-#undef COUNTER
+    put_counters(json, ipoib_rx_counters, IPOIB_N_RX_COUNTERS,
+                 &rxq->stats);
     json_array_add(rows, json);
 }
 
@@ -625,12 +636,8 @@ txq_add(const struct ipoib_dev *dev, const struct ipoib_txq *txq,
     json_object_put_format(json, "queue", "tx %u", txq->id);
     json_object_put_format(json, "qpn", "0x%06x", txq->qp->qp_num);
     put_int(json, "descriptors", txq->n_desc);
-#define COUNTER(MEMBER, NAME, HELP)                                     \
-    if (ipoib_counter_read(&txq->stats.MEMBER)) {                       \
-        put_int(json, NAME, ipoib_counter_read(&txq->stats.MEMBER));    \
-    }
-    IPOIB_TX_COUNTERS
-#undef COUNTER
+    put_counters(json, ipoib_tx_counters, IPOIB_N_TX_COUNTERS,
+                 &txq->stats);
     json_array_add(rows, json);
 }
 
@@ -643,18 +650,10 @@ control_add(const struct ipoib_dev *dev, struct json *rows)
 
     put_dev(json, dev);
     json_object_put_string(json, "queue", "control");
-#define COUNTER(MEMBER, NAME, HELP)                                     \
-    if (ipoib_counter_read(&part->rx_stats.MEMBER)) {                   \
-        put_int(json, NAME, ipoib_counter_read(&part->rx_stats.MEMBER)); \
-    }
-    IPOIB_RX_COUNTERS
-#undef COUNTER
-#define COUNTER(MEMBER, NAME, HELP)                                     \
-    if (ipoib_counter_read(&part->tx_stats.MEMBER)) {                   \
-        put_int(json, NAME, ipoib_counter_read(&part->tx_stats.MEMBER)); \
-    }
-    IPOIB_TX_COUNTERS
-#undef COUNTER
+    put_counters(json, ipoib_rx_counters, IPOIB_N_RX_COUNTERS,
+                 &part->rx_stats);
+    put_counters(json, ipoib_tx_counters, IPOIB_N_TX_COUNTERS,
+                 &part->tx_stats);
     put_int(json, "recovered", part->watch.n_recovered);
     put_int(json, "stalled", part->watch.n_stalled);
     if (part->pool) {

@@ -586,36 +586,6 @@ netdev_ipoib_get_status(const struct netdev *netdev_, struct smap *smap)
 
 /* Statistics. */
 
-/* Adds up the counters of 'stats' that are drops, but for those that are
- * errors. */
-static uint64_t
-rx_dropped(const struct ipoib_rx_stats *stats)
-{
-    uint64_t sum = 0;
-
-#define COUNTER(MEMBER, NAME, HELP)                     \
-    if (!strncmp(#MEMBER, "drop_", 5)) {                \
-        sum += ipoib_counter_read(&stats->MEMBER);      \
-    }
-    IPOIB_RX_COUNTERS
-#undef COUNTER
-    return sum - ipoib_counter_read(&stats->drop_error);
-}
-
-static uint64_t
-tx_dropped(const struct ipoib_tx_stats *stats)
-{
-    uint64_t sum = 0;
-
-#define COUNTER(MEMBER, NAME, HELP)                     \
-    if (!strncmp(#MEMBER, "drop_", 5)) {                \
-        sum += ipoib_counter_read(&stats->MEMBER);      \
-    }
-    IPOIB_TX_COUNTERS
-#undef COUNTER
-    return sum - ipoib_counter_read(&stats->drop_error);
-}
-
 static int
 netdev_ipoib_get_stats(const struct netdev *netdev_,
                        struct netdev_stats *stats)
@@ -632,22 +602,26 @@ netdev_ipoib_get_stats(const struct netdev *netdev_,
     stats->rx_bytes = ipoib_counter_read(&rx.bytes);
     stats->multicast = ipoib_counter_read(&rx.multicast);
     stats->rx_errors = ipoib_counter_read(&rx.drop_error);
-    stats->rx_dropped = rx_dropped(&rx);
+    stats->rx_dropped = ipoib_rx_stats_dropped(&rx);
     stats->tx_packets = ipoib_counter_read(&tx.packets);
     stats->tx_bytes = ipoib_counter_read(&tx.bytes);
     stats->tx_errors = ipoib_counter_read(&tx.drop_error);
-    stats->tx_dropped = tx_dropped(&tx);
+    stats->tx_dropped = ipoib_tx_stats_dropped(&tx);
     return 0;
 }
 
+/* Adds the 'n' counters of 'stats'. */
 static void
-custom_counter(struct netdev_custom_stats *custom, const char *name,
-               uint64_t value)
+add_custom_counters(struct netdev_custom_stats *custom,
+                    const struct ipoib_counter counters[], size_t n,
+                    const void *stats)
 {
-    struct netdev_custom_counter *counter = &custom->counters[custom->size++];
+    for (size_t i = 0; i < n; i++) {
+        struct netdev_custom_counter *c = &custom->counters[custom->size++];
 
-    ovs_strlcpy(counter->name, name, sizeof counter->name);
-    counter->value = value;
+        ovs_strlcpy(c->name, counters[i].name, sizeof c->name);
+        c->value = ipoib_counter_read(ipoib_counter_of(&counters[i], stats));
+    }
 }
 
 static int
@@ -663,16 +637,10 @@ netdev_ipoib_get_custom_stats(const struct netdev *netdev_,
     }
     ipoib_port_get_stats(netdev->port, &rx, &tx);
     custom->size = 0;
-    custom->counters = xcalloc((sizeof rx + sizeof tx) / sizeof(uint64_t),
+    custom->counters = xcalloc(IPOIB_N_RX_COUNTERS + IPOIB_N_TX_COUNTERS,
                                sizeof *custom->counters);
-#define COUNTER(MEMBER, NAME, HELP) \
-    custom_counter(custom, NAME, ipoib_counter_read(&rx.MEMBER));
-    IPOIB_RX_COUNTERS
-#undef COUNTER
-#define COUNTER(MEMBER, NAME, HELP) \
-    custom_counter(custom, NAME, ipoib_counter_read(&tx.MEMBER));
-    IPOIB_TX_COUNTERS
-#undef COUNTER
+    add_custom_counters(custom, ipoib_rx_counters, IPOIB_N_RX_COUNTERS, &rx);
+    add_custom_counters(custom, ipoib_tx_counters, IPOIB_N_TX_COUNTERS, &tx);
     return 0;
 }
 

@@ -307,7 +307,7 @@ test_ipoib_proxy_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
     neighs_ask(5, 6, true);
     linger(100);
     CHECK_INT(n_sent(), sent);
-    ipoib_dev_close(dev);
+    ipoib_dev_close(dev, NULL, NULL);
 }
 
 OVSTEST_REGISTER("test-ipoib-proxy", test_ipoib_proxy_main);
