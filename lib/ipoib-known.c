@@ -23,6 +23,7 @@
 #include "openvswitch/thread.h"
 #include "ovs-atomic.h"
 #include "ovs-thread.h"
+#include "random.h"
 #include "util.h"
 
 /* As many as hosts of a port; what is beyond is not kept. */
@@ -30,6 +31,9 @@
 
 /* Of a port that is gone, in ms. */
 #define KEEP (20 * 60 * 1000)
+
+/* Between two searches for what can go, in ms. */
+#define SEARCH_PAUSE 10000
 
 /* A host as one port knows it. */
 struct known_host {
@@ -58,6 +62,21 @@ struct ipoib_known {
 static struct ovs_mutex known_mutex = OVS_MUTEX_INITIALIZER;
 static struct hmap known_hosts OVS_GUARDED_BY(known_mutex)
     = HMAP_INITIALIZER(&known_hosts);
+static long long int next_search OVS_GUARDED_BY(known_mutex);
+
+/* Nobody can choose MACs that are all in one place of the table. */
+static uint32_t
+known_hash(struct eth_addr mac)
+{
+    static struct ovsthread_once once = OVSTHREAD_ONCE_INITIALIZER;
+    static uint32_t basis;
+
+    if (ovsthread_once_start(&once)) {
+        basis = random_uint32();
+        ovsthread_once_done(&once);
+    }
+    return hash_mac(mac, 0, basis);
+}
 
 struct ipoib_known *
 ipoib_known_create(uint16_t pkey)
@@ -70,35 +89,13 @@ ipoib_known_create(uint16_t pkey)
     return known;
 }
 
-void
-ipoib_known_destroy(struct ipoib_known *known)
-{
-    struct known_leaver *leaver;
-    struct known_host *host;
-
-    if (!known) {
-        return;
-    }
-    ovs_mutex_lock(&known_mutex);
-    HMAP_FOR_EACH (host, node, &known_hosts) {
-        if (host->owner == known) {
-            host->owner = NULL;
-        }
-    }
-    LIST_FOR_EACH_POP (leaver, node, &known->leavers) {
-        free(leaver);
-    }
-    ovs_mutex_unlock(&known_mutex);
-    free(known);
-}
-
 static struct known_host *
 known_find(const struct ipoib_known *owner, struct eth_addr mac)
     OVS_REQUIRES(known_mutex)
 {
     struct known_host *host;
 
-    HMAP_FOR_EACH_WITH_HASH (host, node, hash_mac(mac, 0, 0), &known_hosts) {
+    HMAP_FOR_EACH_WITH_HASH (host, node, known_hash(mac), &known_hosts) {
         if (eth_addr_equals(host->mac, mac) && host->owner == owner) {
             return host;
         }
@@ -113,7 +110,7 @@ known_find_other(const struct ipoib_known *known, struct eth_addr mac)
 {
     struct known_host *host;
 
-    HMAP_FOR_EACH_WITH_HASH (host, node, hash_mac(mac, 0, 0), &known_hosts) {
+    HMAP_FOR_EACH_WITH_HASH (host, node, known_hash(mac), &known_hosts) {
         if (eth_addr_equals(host->mac, mac) && host->owner != known
             && host->pkey == known->pkey) {
             return host;
@@ -130,7 +127,54 @@ known_remove(struct known_host *host)
     free(host);
 }
 
-/* Makes room: what ports that are gone knew long ago goes. */
+/* The port of 'host' is gone, which is kept without an owner; there is one such
+ * for a MAC. */
+static void
+known_disown(struct known_host *host)
+    OVS_REQUIRES(known_mutex)
+{
+    struct known_host *old;
+
+    HMAP_FOR_EACH_WITH_HASH (old, node, known_hash(host->mac),
+                             &known_hosts) {
+        if (!old->owner && eth_addr_equals(old->mac, host->mac)
+            && old->pkey == host->pkey) {
+            known_remove(old);
+            break;
+        }
+    }
+    host->owner = NULL;
+}
+
+void
+ipoib_known_destroy(struct ipoib_known *known)
+{
+    struct known_leaver *leaver;
+    struct known_host *host, **hosts;
+    size_t n = 0;
+
+    if (!known) {
+        return;
+    }
+    ovs_mutex_lock(&known_mutex);
+    hosts = xmalloc(hmap_count(&known_hosts) * sizeof *hosts);
+    HMAP_FOR_EACH (host, node, &known_hosts) {
+        if (host->owner == known) {
+            hosts[n++] = host;
+        }
+    }
+    while (n) {
+        known_disown(hosts[--n]);
+    }
+    LIST_FOR_EACH_POP (leaver, node, &known->leavers) {
+        free(leaver);
+    }
+    ovs_mutex_unlock(&known_mutex);
+    free(hosts);
+    free(known);
+}
+
+/* Makes room, if it was not tried just now: what ports that are gone knew long ago goes. */
 static bool
 known_has_room(long long int now)
     OVS_REQUIRES(known_mutex)
@@ -139,7 +183,10 @@ known_has_room(long long int now)
 
     if (hmap_count(&known_hosts) < MAX_KNOWN) {
         return true;
+    } else if (now < next_search) {
+        return false;
     }
+    next_search = now + SEARCH_PAUSE;
     HMAP_FOR_EACH_SAFE (host, node, &known_hosts) {
         if (!host->owner && now - host->heard >= KEEP) {
             known_remove(host);
@@ -174,7 +221,7 @@ ipoib_known_add(struct ipoib_known *known, struct eth_addr mac,
         host->owner = known;
         host->pkey = known->pkey;
         host->mac = mac;
-        hmap_insert(&known_hosts, &host->node, hash_mac(mac, 0, 0));
+        hmap_insert(&known_hosts, &host->node, known_hash(mac));
     }
     if (host) {
         host->heard = now;
@@ -227,7 +274,7 @@ ipoib_known_take(struct ipoib_known *known, struct eth_addr mac,
     size_t n = 0;
 
     ovs_mutex_lock(&known_mutex);
-    HMAP_FOR_EACH_WITH_HASH (host, node, hash_mac(mac, 0, 0), &known_hosts) {
+    HMAP_FOR_EACH_WITH_HASH (host, node, known_hash(mac), &known_hosts) {
         if (eth_addr_equals(host->mac, mac) && host->pkey == known->pkey
             && host->owner != known
             && (host->owner || now - host->heard < KEEP)

@@ -98,6 +98,35 @@ test_ipoib_known_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
     ipoib_known_destroy(b);
     CHECK_INT(ipoib_known_take(a, mac_of(6), 10000 + 20 * 60 * 1000, ips), 0);
     ipoib_known_destroy(a);
+
+    /* However often a port comes and goes, it leaves a host once. */
+    size_t n = ipoib_known_count();
+    for (unsigned int i = 0; i < 10; i++) {
+        struct ipoib_known *c = ipoib_known_create(0xffff);
+
+        ip = ip_of(i);
+        ipoib_known_add(c, mac_of(7), &ip, 20000 + i);
+        ipoib_known_add(c, mac_of(8), &ip, 20000 + i);
+        CHECK_INT(ipoib_known_count(), n + 2 + (i ? 2 : 0));
+        ipoib_known_destroy(c);
+        CHECK_INT(ipoib_known_count(), n + 2);
+    }
+    a = ipoib_known_create(0xffff);
+    CHECK_INT(ipoib_known_take(a, mac_of(7), 21000, ips), 1);
+    ovs_assert(ipv6_addr_equals(&ips[0], &ip));
+
+    /* No more than there is room for; what is old goes. */
+    for (unsigned int i = 0; i < 70000; i++) {
+        struct eth_addr many = { .ea = { 2, 1, 0, i >> 16, i >> 8, i } };
+
+        ipoib_known_add(a, many, &ip, 30000);
+    }
+    CHECK_INT(ipoib_known_count(), 65536);
+    ipoib_known_add(a, mac_of(9), &ip, 30000 + 20 * 60 * 1000);
+    b = ipoib_known_create(0xffff);
+    CHECK_INT(ipoib_known_take(b, mac_of(9), 30000 + 20 * 60 * 1000, ips), 1);
+    ipoib_known_destroy(b);
+    ipoib_known_destroy(a);
     ipoib_known_destroy(other);
 }
 
