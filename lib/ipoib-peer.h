@@ -150,8 +150,8 @@ void ipoib_peers_restart(struct ipoib_peers *, long long int now);
 /* Takes the beacon of 'len' bytes at 'data', heard on Ethernet or on the
  * fabric, where its GID must have been found to be that of the port that sent
  * it.  On Ethernet anybody can send what he likes: it counts for no more than
- * that there is a way.  Returns the peer if it is a good one of another gateway of the
- * partition, and if this one takes part, otherwise NULL. */
+ * that there is a way.  Returns the peer if it is a good one of another
+ * gateway of the partition, and if this one takes part, otherwise NULL. */
 const struct ipoib_peer *
 ipoib_peers_receive(struct ipoib_peers *, const void *data, size_t len,
                     bool ethernet, long long int now);

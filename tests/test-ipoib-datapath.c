@@ -528,12 +528,13 @@ test_rx_control(void)
     dp_packet_delete(msg.packet);
 
     /* The limit of a source, and the ring's. */
-    for (int i = 0; i < IPOIB_LIMIT_BURST + 100; i++) {
+    for (int i = 0; !counter(&stats->drop_rate); i++) {
+        /* On a busy machine some are allowed again meanwhile. */
+        ovs_assert(i < IPOIB_LIMIT_BURST * 20);
         p = receive_ip4(gw, 1, HOST_QPN, gw_neigh_ip4(1), htonl(0xe0000001));
         gw_payload(p)[9] = IPPROTO_IGMP;
         receive_none(gw);
     }
-    ovs_assert(counter(&stats->drop_rate) > 0);
     for (int i = 0; i < 2000; i++) {
         p = receive_ip4(gw, 2 + i, HOST_QPN, gw_neigh_ip4(1),
                         htonl(0xe0000001));
