@@ -127,8 +127,8 @@ known_remove(struct known_host *host)
     free(host);
 }
 
-/* The port of 'host' is gone, which is kept without an owner; there is one such
- * for a MAC. */
+/* The port of 'host' is gone, which is kept without an owner; there is one
+ * such for a MAC. */
 static void
 known_disown(struct known_host *host)
     OVS_REQUIRES(known_mutex)
@@ -174,7 +174,8 @@ ipoib_known_destroy(struct ipoib_known *known)
     free(known);
 }
 
-/* Makes room, if it was not tried just now: what ports that are gone knew long ago goes. */
+/* Makes room, if it was not tried just now: what ports that are gone knew long
+ * ago goes. */
 static bool
 known_has_room(long long int now)
     OVS_REQUIRES(known_mutex)
