@@ -44,6 +44,11 @@
 #define PIM_OPTION_HOLDTIME 1
 #define PIM_HOLDTIME_DEFAULT 105000
 
+/* A router that says by PIM that it is there, or that it goes, is one for at
+ * least this long, in ms: each time that the first one comes, or the last one
+ * goes, many groups are joined or left. */
+#define PIM_MIN 10000
+
 /* Times in the floating point of RFC 3376, 4.1.1: 'bits' of mantissa, and an
  * exponent of 3 bits before it. */
 static unsigned int
@@ -168,7 +173,7 @@ bool
 ipoib_querier_has_router(const struct ipoib_querier *querier,
                          long long int now)
 {
-    return now < querier->router_until;
+    return now < MAX(querier->router_until, querier->pim_until);
 }
 
 long long int
@@ -227,7 +232,10 @@ void
 ipoib_querier_pim(struct ipoib_querier *querier, long long int holdtime,
                   long long int now)
 {
-    querier->router_until = (holdtime
-                             ? MAX(querier->router_until, now + holdtime)
-                             : MIN(querier->router_until, now));
+    /* A goodbye is that of one router: what queries is not affected, and other
+     * PIM routers are heard again soon. */
+    querier->pim_until = (holdtime
+                          ? MAX(querier->pim_until,
+                                now + MAX(holdtime, PIM_MIN))
+                          : MIN(querier->pim_until, now + PIM_MIN));
 }

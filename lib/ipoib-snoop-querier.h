@@ -52,7 +52,9 @@ long long int ipoib_pim_hello_holdtime(const void *ip, size_t len,
 
 struct ipoib_querier {
     long long int since, until; /* There is one in this time.  0: never. */
-    long long int router_until; /* A multicast router on Ethernet. */
+    long long int router_until; /* A multicast router on Ethernet, by queries
+                                 * or */
+    long long int pim_until;    /* PIM. */
     unsigned int robustness;
     unsigned int interval;
     unsigned int max_resp;      /* Of general queries. */
@@ -63,7 +65,8 @@ void ipoib_querier_init(struct ipoib_querier *);
 /* 'query' came, from Ethernet or from the fabric. */
 void ipoib_querier_heard(struct ipoib_querier *, const struct ipoib_query *,
                          bool from_ethernet, long long int now);
-/* A PIM hello with that hold time came from Ethernet. */
+/* A PIM hello with that hold time, in ms, came from Ethernet; 0: a router
+ * goes. */
 void ipoib_querier_pim(struct ipoib_querier *, long long int holdtime,
                        long long int now);
 bool ipoib_querier_is_present(const struct ipoib_querier *, long long int now);

@@ -388,7 +388,16 @@ check_querier(void)
     ovs_assert(ipoib_snoop_has_router(snoop, now + 104999));
     ovs_assert(!ipoib_snoop_has_router(snoop, now + 105000));
     ipoib_snoop_pim_hello(snoop, false, 0, now + 5);
-    ovs_assert(!ipoib_snoop_has_router(snoop, now + 6));
+    ovs_assert(ipoib_snoop_has_router(snoop, now + 10004));
+    ovs_assert(!ipoib_snoop_has_router(snoop, now + 10005));
+
+    /* Nobody makes routers come and go all the time, nor takes one away that
+     * queries. */
+    ipoib_snoop_pim_hello(snoop, false, 1, now + 20000);
+    ovs_assert(ipoib_snoop_has_router(snoop, now + 29999));
+    ipoib_snoop_query(snoop, false, &query, true, now + 20000);
+    ipoib_snoop_pim_hello(snoop, false, 0, now + 20001);
+    ovs_assert(ipoib_snoop_has_router(snoop, now + 80000));
     ipoib_snoop_host_gone(snoop, host(1), now);
     ipoib_snoop_run(snoop, now + 10000);
     ovs_assert(!n_joined);
