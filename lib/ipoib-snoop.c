@@ -81,6 +81,7 @@ struct snoop_member {
     long long int heard;        /* Last report, 0: none. */
     bool exclude;               /* Filter mode EXCLUDE; or INCLUDE, with */
     size_t n_sources;           /* these. */
+    size_t allocated_sources;
     struct in6_addr *sources;
 };
 
@@ -573,9 +574,6 @@ static void
 member_allow(struct snoop_member *member, const uint8_t *sources, size_t n,
              size_t source_len)
 {
-    if (!member->sources) {
-        member->sources = xmalloc(MAX_SOURCES * sizeof *member->sources);
-    }
     for (size_t i = 0; i < n; i++) {
         struct in6_addr source = source_at(sources, i, source_len);
 
@@ -583,6 +581,11 @@ member_allow(struct snoop_member *member, const uint8_t *sources, size_t n,
             if (member->n_sources >= MAX_SOURCES) {
                 member_exclude(member);
                 return;
+            }
+            if (member->n_sources >= member->allocated_sources) {
+                member->sources = x2nrealloc(member->sources,
+                                             &member->allocated_sources,
+                                             sizeof *member->sources);
             }
             member->sources[member->n_sources++] = source;
         }
