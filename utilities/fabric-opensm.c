@@ -42,8 +42,11 @@ static const char *const sm_hosts[] = { "SM", "SM2" };
 #define N_SM_HOSTS ARRAY_SIZE(sm_hosts)
 #define SM_HOST_STEP 0x10       /* From one's GUID to the next. */
 
-/* A trap is sent again until the manager has looked. */
+/* A trap is sent again until the manager has looked, after 0.5, 1, 2, 4 and 8
+ * seconds: OpenSM starts no sweep for the trap of a node that sent more than
+ * 10 of it with less than 5 seconds between them. */
 #define TRAP_INTERVAL_MS 500
+#define TRAP_MAX_DOUBLED 4
 /* A request that a client has had no answer to for so long comes back to it:
  * libumad2sim has no timers of its own, and who waits for an answer that does
  * not come would wait for ever. */
@@ -520,7 +523,9 @@ send_trap(struct fabric *fabric, struct fabric_node *node)
     struct fabric_ibsim_packet packet;
     struct fabric_ibsim_client *sm;
 
-    node->trap_at = time_msec() + TRAP_INTERVAL_MS;
+    node->trap_at = time_msec() + (TRAP_INTERVAL_MS
+                                   << MIN(node->n_traps, TRAP_MAX_DOUBLED));
+    node->n_traps++;
     sm = fabric_ibsim_find_sm(fabric->opensm->ibsim,
                               fabric_route(fabric->topology, lport, sm_lid));
     if (sm) {
@@ -533,6 +538,7 @@ send_trap(struct fabric *fabric, struct fabric_node *node)
                                              packet.mad));
         if (!node->port_change) {
             node->changed = false;
+            node->n_traps = 0;
         }
         fabric_count(fabric, NULL, FC_sm_traps);
         send_to(fabric, sm, &packet);

@@ -158,6 +158,7 @@ switch_info(struct call *call)
         sw->life_time = info.life_change >> 3;
         if (info.life_change & PORT_STATE_CHANGE) {
             sw->port_change = false;
+            sw->n_traps = 0;
         }
     }
     info = (struct switch_info) {

@@ -126,6 +126,7 @@ struct fabric_node {
     /* For traps. */
     bool changed;               /* Something else about the node did. */
     long long int trap_at;      /* Not again before that. */
+    unsigned int n_traps;       /* Since the manager has looked. */
 };
 
 /* What all links have in common. */
