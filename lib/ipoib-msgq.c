@@ -21,9 +21,11 @@
 #include <unistd.h>
 
 #include "dp-packet.h"
+#include "hash.h"
 #include "ipoib-stats.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
+#include "random.h"
 #include "util.h"
 
 VLOG_DEFINE_THIS_MODULE(ipoib_msgq);
@@ -220,6 +222,7 @@ bucket_withdraw(uint32_t *tokens, uint32_t *last, uint32_t rate,
 void
 ipoib_limiter_init(struct ipoib_limiter *limiter)
 {
+    limiter->basis = random_uint32();
     for (size_t i = 0; i < ARRAY_SIZE(limiter->bucket); i++) {
         limiter->bucket[i].tokens = IPOIB_LIMIT_BURST;
         limiter->bucket[i].last = 0;
@@ -250,7 +253,9 @@ ipoib_limiter_admit_from(struct ipoib_limiter *limiter, uint32_t source_hash,
     return (bucket_withdraw(&limiter->place[i].tokens,
                             &limiter->place[i].last, IPOIB_LIMIT_PLACE_RATE,
                             IPOIB_LIMIT_PLACE_BURST, now)
-            && ipoib_limiter_admit(limiter, source_hash, now));
+            && ipoib_limiter_admit(limiter,
+                                   hash_2words(source_hash ^ limiter->basis,
+                                               place), now));
 }
 
 bool

@@ -137,6 +137,7 @@ void ipoib_waker_awake(struct ipoib_waker *);
 /* A limit on packets to the control thread for each source, kept by each
  * queue for itself: 256 token buckets that sources hash to. */
 struct ipoib_limiter {
+    uint32_t basis;             /* Which sources share a bucket. */
     struct {
         uint32_t tokens;
         uint32_t last;          /* time_msec(), truncated. */
@@ -151,7 +152,8 @@ struct ipoib_limiter {
 #define IPOIB_LIMIT_RATE  1000  /* Packets a second and source, */
 #define IPOIB_LIMIT_BURST 1000  /* and at once. */
 /* The same for all sources of one place, the bridge's port or the SLID that
- * they come from: who makes up sources takes nothing from other places. */
+ * they come from: who makes up sources takes nothing from other places, nor
+ * who takes those of others for his own. */
 #define IPOIB_LIMIT_PLACE_RATE  32000
 #define IPOIB_LIMIT_PLACE_BURST 32000
 void ipoib_limiter_init(struct ipoib_limiter *);

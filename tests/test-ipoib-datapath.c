@@ -222,6 +222,18 @@ test_limiter(void)
         ipoib_limiter_admit_from(&limiter, i * 0x9e3779b9u, 64, 7000);
     }
     ovs_assert(ipoib_limiter_admit_beacon(&limiter, 7000));
+
+    /* A source at another place is another one, but for those few that share
+     * a bucket by chance. */
+    ipoib_limiter_init(&limiter);
+    while (ipoib_limiter_admit_from(&limiter, 12345, 1, 7000)) {
+        continue;
+    }
+    n = 0;
+    for (uint32_t place = 2; place < 62; place++) {
+        n += ipoib_limiter_admit_from(&limiter, 12345, place, 7000);
+    }
+    ovs_assert(n > 50);
 }
 
 /* Receive. */
