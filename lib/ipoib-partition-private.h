@@ -84,6 +84,8 @@ int ipoib_partition_group_detach(void *part, const struct ib_gid *mgid,
 void ipoib_partition_set_qkey(struct ipoib_partition *, uint32_t qkey);
 void ipoib_partition_restart_qps(struct ipoib_partition *);
 /* Restarts transmit queues that have failed or were stopped. */
+void ipoib_partition_release_txq(const struct ipoib_partition *,
+                                 struct ipoib_txq *);
 void ipoib_partition_run_txqs(struct ipoib_partition *);
 void ipoib_partition_wait_txqs(const struct ipoib_partition *);
 /* True if one of them can be restarted now. */

@@ -16,6 +16,7 @@
 #include "ipoib-partition-private.h"
 
 #include <errno.h>
+#include "ipoib-tx.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
 #include "timeval.h"
@@ -257,11 +258,38 @@ txq_is_ready(struct ipoib_txq *txq)
             && ipoib_txq_is_still(txq));
 }
 
+/* 'txq' is idle.  A queue takes its completions when it sends the next time,
+ * but the packets that it holds must not wait for that: a pool lacks them.  So
+ * the queue is stopped for a moment; what is to be sent meanwhile, the control
+ * thread sends. */
+void
+ipoib_partition_release_txq(const struct ipoib_partition *part,
+                            struct ipoib_txq *txq)
+{
+    if (ipoib_txq_holds(txq) && txq_state(txq) == IPOIB_TXQ_RUNNING) {
+        VLOG_DBG("%s: idle transmit queue %u is to release its packets",
+                 part->name, txq->id);
+        txq->watch.release = true;
+        ipoib_txq_stop(txq);
+    }
+}
+
 static void
 txq_restart(struct ipoib_partition *part, struct ipoib_txq *txq)
 {
     bool failed = txq->watch.failed || txq_state(txq) == IPOIB_TXQ_ERROR;
-    int error = ipoib_txq_restart(txq, &part->ud);
+    bool release = txq->watch.release && !failed;
+    int error;
+
+    txq->watch.release = false;
+    if (release) {
+        if (ipoib_tx_reap(txq)) {
+            ipoib_txq_continue(txq);
+            return;
+        }
+        failed = true;
+    }
+    error = ipoib_txq_restart(txq, &part->ud);
 
     if (error) {
         static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(1, 5);
@@ -351,6 +379,7 @@ ipoib_partition_restart_qps(struct ipoib_partition *part)
     }
     /* Transmit queues are restarted when the data path leaves them alone. */
     for (unsigned int i = 0; i < part->n_txq; i++) {
+        part->txqs[i]->watch.release = false;
         ipoib_txq_stop(part->txqs[i]);
     }
     ipoib_hostqps_update(part->hostqps, &part->ud, true);

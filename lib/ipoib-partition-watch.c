@@ -78,6 +78,9 @@ watch_txq(struct ipoib_partition *part, struct ipoib_txq *txq)
     uint64_t full = ipoib_counter_read(&txq->stats.drop_queue_full);
     bool stalled = packets == txq->watch.packets && full != txq->watch.full;
 
+    if (packets == txq->watch.packets) {
+        ipoib_partition_release_txq(part, txq);
+    }
     txq->watch.packets = packets;
     txq->watch.full = full;
     txq->watch.stalled = stalled ? txq->watch.stalled + 1 : 0;

@@ -107,7 +107,7 @@ struct ipoib_txq_slots {
     uint8_t *mem;               /* Slots. */
     struct dp_packet **held;    /* Of each slot: the packet that is sent from
                                  * its own memory, or NULL. */
-    uint32_t n_held;
+    atomic_uint32_t n_held;     /* Not NULL; written by the data path. */
     unsigned int n_failed;      /* Posts that failed in a row. */
 
     /* A chain, of which a burst takes as many as it needs. */

@@ -639,6 +639,24 @@ ipoib_txq_is_still(struct ipoib_txq *txq)
     return state == IPOIB_TXQ_ERROR || state == IPOIB_TXQ_STOPPED;
 }
 
+void
+ipoib_txq_continue(struct ipoib_txq *txq)
+{
+    bool stopped = txq_change_state(txq, IPOIB_TXQ_STOPPED,
+                                    IPOIB_TXQ_RUNNING);
+
+    ovs_assert(stopped);
+}
+
+bool
+ipoib_txq_holds(const struct ipoib_txq *txq)
+{
+    uint32_t n;
+
+    atomic_read_relaxed(&txq->slots->n_held, &n);
+    return n != 0;
+}
+
 /* After a failed send, the queue is in SQE; one step brings it back, if all
  * that was posted has completed and its parameters are still right. */
 static int

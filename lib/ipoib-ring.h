@@ -179,6 +179,8 @@ struct ipoib_txq {
         long long int next_restart; /* Not before: the last try failed. */
         uint64_t packets, full; /* Counters, a second ago. */
         unsigned int stalled;   /* Seconds that the queue has stood still. */
+        bool release;           /* Stopped since it is idle and holds packets,
+                                 * for no other reason. */
     } watch;
     struct ovs_spin lock;
 };
@@ -195,6 +197,9 @@ int ipoib_txq_create(struct ipoib_shared *, const struct ipoib_txq_params *,
  * taking the queue down. */
 void ipoib_txq_drop(struct ipoib_txq *);
 void ipoib_txq_destroy(struct ipoib_txq *);
+/* Any thread: true if packets are, or were a moment ago, held until they are
+ * sent. */
+bool ipoib_txq_holds(const struct ipoib_txq *);
 
 /* The control thread's part when a send queue has failed (state _ERROR; a UD
  * QP goes to SQE with its first failed send, and all other sends fail) or its
@@ -206,6 +211,8 @@ void ipoib_txq_destroy(struct ipoib_txq *);
  * QP through RESET to RTS; the packets that were in it are gone. */
 void ipoib_txq_stop(struct ipoib_txq *);
 bool ipoib_txq_is_still(struct ipoib_txq *);
+/* Or a queue that was stopped while it ran, and is still, just runs on. */
+void ipoib_txq_continue(struct ipoib_txq *);
 int ipoib_txq_restart(struct ipoib_txq *, const struct ipoib_ud_params *);
 
 /* A send queue of the control thread: registered slots and a CQ that the QPs

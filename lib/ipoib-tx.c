@@ -85,19 +85,33 @@ tx_drop(atomic_uint64_t *counter)
 
 /* Completions. */
 
+static inline uint32_t
+tx_n_held(struct ipoib_txq_slots *slots)
+{
+    uint32_t n;
+
+    atomic_read_relaxed(&slots->n_held, &n);
+    return n;
+}
+
+/* The packet in '*held', if there is one, is not needed any more. */
+static void
+tx_let_go(struct ipoib_txq_slots *slots, struct dp_packet **held)
+{
+    if (*held) {
+        dp_packet_delete(*held);
+        *held = NULL;
+        atomic_store_relaxed(&slots->n_held, tx_n_held(slots) - 1);
+    }
+}
+
 /* Everything before 'tail' has completed. */
 static void
 tx_retire(struct ipoib_txq_slots *slots, uint32_t tail)
 {
-    if (slots->n_held) {
+    if (tx_n_held(slots)) {
         for (uint32_t i = slots->tail; i != tail; i++) {
-            struct dp_packet **held = &slots->held[i & slots->mask];
-
-            if (*held) {
-                dp_packet_delete(*held);
-                *held = NULL;
-                slots->n_held--;
-            }
+            tx_let_go(slots, &slots->held[i & slots->mask]);
         }
     }
     slots->tail = tail;
@@ -179,6 +193,18 @@ tx_is_running(struct ipoib_txq *txq)
             || (state == IPOIB_TXQ_RESTARTED && tx_restarted(txq)));
 }
 
+/* Returns true if 'txq' is the control thread's, or will be soon: its slots
+ * must not be touched then. */
+static inline bool
+tx_is_stopped(struct ipoib_txq *txq)
+{
+    uint32_t state;
+
+    atomic_read_explicit(&txq->state, &state, memory_order_acquire);
+    return (OVS_UNLIKELY(state == IPOIB_TXQ_STOPPING)
+            || OVS_UNLIKELY(state == IPOIB_TXQ_STOPPED));
+}
+
 static inline uint32_t
 tx_room(const struct ipoib_txq_slots *slots)
 {
@@ -215,14 +241,8 @@ tx_not_posted(struct tx *tx, uint32_t first, uint32_t n, int error)
     for (uint32_t i = first; i < first + n; i++) {
         bool is_multicast
             = slots->wrs[i].wr.wr.ud.remote_qpn == IB_QPN_MULTICAST;
-        struct dp_packet **held = &slots->held[(slots->head + i)
-                                               & slots->mask];
 
-        if (*held) {
-            dp_packet_delete(*held);
-            *held = NULL;
-            slots->n_held--;
-        }
+        tx_let_go(slots, &slots->held[(slots->head + i) & slots->mask]);
         tx->multicast -= MIN(is_multicast, tx->multicast);
         tx->bytes -= slots->wrs[i].sge.length - IPOIB_HEADER_LEN;
     }
@@ -308,7 +328,7 @@ tx_append_long(struct tx *tx, struct dp_packet **packetp, const uint8_t *data,
     sge->lkey = ipoib_pool_pd_lkey(slots->pd, *packetp);
     if (sge->lkey) {
         slots->held[pos] = *packetp;
-        slots->n_held++;
+        atomic_store_relaxed(&slots->n_held, tx_n_held(slots) + 1);
         *packetp = NULL;
     } else {
         uint8_t *slot = slots->mem + (size_t) pos * slots->slot_size;
@@ -1104,7 +1124,7 @@ tx_batch(struct ipoib_txq *txq, struct dp_packet_batch *batch,
             tx_standby(&tx, packets, n);
             continue;
         }
-        if (txq->slots->head != txq->slots->tail) {
+        if (!tx_is_stopped(txq) && txq->slots->head != txq->slots->tail) {
             tx_reap(txq);
         }
         tx.running = tx_is_running(txq);
@@ -1134,9 +1154,11 @@ ipoib_tx_batch_class(struct ipoib_txq *txq, struct dp_packet_batch *batch,
     tx_batch(txq, batch, class);
 }
 
-void
+bool
 ipoib_tx_reap(struct ipoib_txq *txq)
 {
+    uint64_t n_errors = ipoib_counter_read(&txq->stats.drop_error);
+
     tx_reap(txq);
-    tx_is_running(txq);
+    return ipoib_counter_read(&txq->stats.drop_error) == n_errors;
 }

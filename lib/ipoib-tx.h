@@ -32,8 +32,9 @@ void ipoib_tx_batch(struct ipoib_txq *, struct dp_packet_batch *batch);
 void ipoib_tx_batch_class(struct ipoib_txq *, struct dp_packet_batch *batch,
                           unsigned int class);
 
-/* Takes completions of a queue that has gone idle, so that what the packets
- * of its last burst hold is released.  As above. */
-void ipoib_tx_reap(struct ipoib_txq *);
+/* Takes completions of a queue that has gone idle, so that the packets that
+ * its last bursts hold are released.  Returns false if one of them has failed.
+ * Control thread, while ipoib_txq_is_still(), or nobody sends. */
+bool ipoib_tx_reap(struct ipoib_txq *);
 
 #endif /* ipoib-tx.h */

@@ -701,10 +701,23 @@ test_zero_copy(void)
         ipoib_pool_get_stats(gw->pool, &stats);
         ovs_assert(stats.n_packets == (held ? i - 3 : 0));
     }
+    ovs_assert(ipoib_txq_holds(gw->txq));
+
+    /* The control thread releases what an idle queue holds. */
     gw->hca->hold = false;
-    ipoib_tx_reap(gw->txq);
+    ipoib_txq_stop(gw->txq);
+    for (int i = 0; !ipoib_txq_is_still(gw->txq); i++) {
+        ovs_assert(i < 1000);
+        ovsrcu_quiesce();
+        xnanosleep(1000 * 1000);
+    }
+    ovs_assert(ipoib_tx_reap(gw->txq));
+    ipoib_txq_continue(gw->txq);
     ipoib_pool_get_stats(gw->pool, &stats);
-    ovs_assert(!stats.n_packets);
+    ovs_assert(!stats.n_packets && !ipoib_txq_holds(gw->txq));
+    uint64_t n_sent = counter(&gw->txq->stats.packets);
+    send_frame(gw, make_ip4(0, standin, gw_neigh_ip4(1), 500, 0));
+    ovs_assert(counter(&gw->txq->stats.packets) == n_sent + 1);
 
     /* The control thread gets a copy. */
     ovs_assert(ipoib_pool_get(gw->pool, bufs, 1) == 1);
