@@ -17,7 +17,9 @@
 
 The FORMs announce ADDRESS (request and reply say which kind of gratuitous ARP
 it is, and the last word what its target hardware address is), or ask for it
-(arp, ns: --from is the asker's address, --to the MAC that is asked)."""
+(arp, ns: --from is the asker's address, --to the MAC that is asked); or say in
+the name of the gateway with the GID ADDRESS that it is active, leaves, or is on
+standby (beacon-active, beacon-leaving, beacon-standby)."""
 
 import argparse
 import ipaddress
@@ -94,6 +96,10 @@ def frame(form, mac, to, ip, source):
         option = b"\x01\x01" + mac if any(source) else b""
         return (to or b"\x33\x33" + group[12:]) + mac + b"\x86\xdd" \
             + nd(source, ip if to else group, 135, 0, ip, option)
+    if words[0] == "beacon":
+        flags = {"active": 1, "leaving": 2, "standby": 0}[words[1]]
+        return b"\x03\0\0IB\x01" + mac + b"\x88\xb5IPGW" + struct.pack(
+            ">BBH16sHH", 1, flags, 0xFFFF, ip, 0, 0) + bytes(18)
     raise SystemExit(f"unknown form {form}")
 
 
