@@ -308,6 +308,12 @@ ipoib_partition_send_neigh(struct ipoib_partition *part, uint32_t sqpn,
                             path_mtu(part, path));
     } else {
         ipoib_path_poke(path);
+        if (path->state == IPOIB_PATH_FAILED) {
+            /* Nobody asks for it before the next packet after a while. */
+            ipoib_count(&part->tx_stats.drop_no_path, 1);
+            dp_packet_delete(packet);
+            return;
+        }
         wait_list_push(part, &neigh->wait, &neigh->n_wait,
                        IPOIB_MAX_WAIT_NEIGH, &part->tx_stats.drop_no_path,
                        packet, sqpn);
