@@ -100,6 +100,7 @@ SYSTEM_TESTSUITE_AT = \
 	tests/system-ipoib-setup.at \
 	tests/system-ipoib-router.at \
 	tests/system-ipoib-scale.at \
+	tests/system-ipoib-stats.at \
 	tests/system-ipoib-vswitchd.at
 
 EXTRA_DIST += \
@@ -116,6 +117,7 @@ EXTRA_DIST += \
 	tests/liar.py \
 	tests/mcast.py \
 	tests/ping-gap.py \
+	tests/sums.py \
 	tests/lsan.supp \
 	tests/many-paths.py \
 	tests/run-document \
