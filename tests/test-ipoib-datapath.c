@@ -554,6 +554,31 @@ test_rx_control(void)
         receive_none(gw);
     }
     ovs_assert(counter(&stats->drop_ring_full) > 0);
+
+    /* The queue is taken down: what is on its way is counted, but for what has
+     * no packet, or one of our own. */
+    while (ipoib_msgq_pop(gw->rxq->to_control, &msg)) {
+        dp_packet_delete(msg.packet);
+        ipoib_count(&stats->to_control, -1);
+    }
+    msg = (struct ipoib_msg) { .type = IPOIB_MSG_RX_HINT };
+    ovs_assert(ipoib_msgq_push(gw->rxq->to_control, &msg));
+    msg.type = IPOIB_MSG_RX_ERROR;
+    msg.packet = dp_packet_new(100);
+    ovs_assert(ipoib_msgq_push(gw->rxq->to_control, &msg));
+    for (int i = 0; i < 5; i++) {
+        msg.type = IPOIB_MSG_RX_IP;
+        msg.packet = dp_packet_new(100);
+        ovs_assert(ipoib_msgq_push(gw->rxq->to_control, &msg));
+        msg.packet = dp_packet_new(100);
+        ovs_assert(ipoib_msgq_push(gw->rxq->from_control, &msg));
+    }
+    ovs_assert(counter(&stats->to_control) == 3);
+    ipoib_rxq_drop(gw->rxq);
+    ovs_assert(counter(&stats->drop_gone) == 10);
+    ovs_assert(ipoib_rx_stats_dropped(stats)
+               == 10 + 1 + counter(&stats->drop_rate)
+                  + counter(&stats->drop_ring_full));
     gw_close(gw);
 }
 
