@@ -457,6 +457,12 @@ role_changed(struct ipoib_partition *part, enum ipoib_role old)
         part->sync.next_announce = 0;
         part->n_queries = 1;
         part->next_query = time_msec();
+    } else if (peers->role == IPOIB_ROLE_ACTIVE && peers->n_present
+               && !part->n_queries) {
+        /* The other one may have been active, too, with hosts that only it
+         * knows: they are asked. */
+        part->n_queries = 1;
+        part->next_query = time_msec();
     }
     part->sync.pos = 0;
     part->sync.hosts_done = false;
