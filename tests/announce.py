@@ -26,15 +26,9 @@ import ipaddress
 import socket
 import struct
 
+from packets import checksum
+
 BROADCAST, ZERO = b"\xff" * 6, bytes(6)
-
-
-def checksum(data):
-    data += bytes(len(data) % 2)
-    total = sum(struct.unpack(f">{len(data) // 2}H", data))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF
 
 
 def nd(source, target, kind, flags, subject, option):

@@ -116,6 +116,7 @@ EXTRA_DIST += \
 	tests/in-sandbox \
 	tests/liar.py \
 	tests/mcast.py \
+	tests/packets.py \
 	tests/ping-gap.py \
 	tests/sums.py \
 	tests/lsan.supp \

@@ -31,19 +31,13 @@ import struct
 import sys
 import time
 
+from packets import checksum
+
 GUID = 0x02AB00000000C0DE
 QKEY_GSI, QKEY_DEFAULT = 0x80010000, 0xB1B
 MULTICAST = 0xFFFFFF
 BROADCAST_MAC = b"\xff" * 6
 ETH_IP, ETH_ARP = 0x0800, 0x0806
-
-
-def checksum(data):
-    data += bytes(len(data) % 2)
-    total = sum(struct.unpack(f">{len(data) // 2}H", data))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF
 
 
 def echo(source, target, kind, body):

@@ -29,6 +29,7 @@ import struct
 import time
 
 import crowd
+from packets import checksum
 
 HOSTS = 20              # The gateway takes only so much from one.
 HOST_IP = ipaddress.ip_address("10.200.0.1").packed[:3]
@@ -42,7 +43,7 @@ def ip_packet(source, target, protocol, body, options=b""):
     size = 20 + len(options)
     head = struct.pack(">BBHHHBBH4s4s", 0x40 | size // 4, 0, size + len(body),
                        0, 0, 1, protocol, 0, source, target) + options
-    return head[:10] + struct.pack(">H", crowd.checksum(head)) + (
+    return head[:10] + struct.pack(">H", checksum(head)) + (
         head[12:] + body)
 
 
@@ -102,7 +103,7 @@ class Scale:
         group = (GROUPS + i).packed
         if member:
             body = struct.pack(">BBH4s", 0x16, 0, 0, group)
-            body = body[:2] + struct.pack(">H", crowd.checksum(body)) + body[4:]
+            body = body[:2] + struct.pack(">H", checksum(body)) + body[4:]
             packet = ip_packet(host_ip(i // 2), group, 2, body,
                                b"\x94\x04\x00\x00")
         else:

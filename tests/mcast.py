@@ -32,17 +32,11 @@ import struct
 import sys
 import time
 
+from packets import checksum
+
 PORT = 5007
 IP_ADD_SOURCE_MEMBERSHIP = 39
 MCAST_JOIN_SOURCE_GROUP = 46
-
-
-def checksum(data):
-    data += bytes(len(data) % 2)
-    total = sum(struct.unpack(f">{len(data) // 2}H", data))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF
 
 
 def with_checksum(message):

@@ -33,6 +33,7 @@ import time
 
 import crowd
 from announce import nd
+from packets import checksum
 
 HOST_MAC, HOST = b"\x52\x54\x00\x00\x00\x01", bytes([10, 200, 128, 1])
 STATION, STATION_QPN = bytes([10, 200, 0, 1]), 0x1001
@@ -50,7 +51,7 @@ def udp(source, target, size, df=False):
     """An IPv4 packet of 'size' bytes."""
     head = struct.pack(">BBHHHBBH4s4s", 0x45, 0, size, 1, 0x4000 if df else 0,
                        64, 17, 0, source, target)
-    head = head[:10] + struct.pack(">H", crowd.checksum(head)) + head[12:]
+    head = head[:10] + struct.pack(">H", checksum(head)) + head[12:]
     return head + struct.pack(">HHHH", 9, 9, size - 20, 0) + bytes(size - 28)
 
 

@@ -25,20 +25,14 @@ import struct
 import sys
 import time
 
+from packets import checksum
+
 WINDOW = 8                      # so many on their way
 PATIENCE = 1.0                  # seconds until a ping counts as lost
 TRIES = 4
 
 IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2
 IPV6_MTU_DISCOVER, IPV6_DONTFRAG = 23, 62
-
-
-def checksum(data):
-    data += bytes(len(data) % 2)
-    total = sum(struct.unpack(f">{len(data) // 2}H", data))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF
 
 
 class Sweep:
