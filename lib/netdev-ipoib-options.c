@@ -47,8 +47,12 @@ parse_number(const char *name, const char *option, const char *s,
 
     errno = 0;
     *value = strtoull(s, &tail, 0);
-    if (errno || tail == s || *tail || s[0] == '-' || *value < min
-        || *value > max) {
+    if (tail == s || *tail) {
+        VLOG_WARN_BUF(errp, "%s: options:%s=%s is not a number", name, option,
+                      s);
+        return false;
+    }
+    if (errno || s[0] == '-' || *value < min || *value > max) {
         VLOG_WARN_BUF(errp, "%s: options:%s=%s is not between %llu and %llu",
                       name, option, s, min, max);
         return false;
