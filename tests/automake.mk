@@ -66,6 +66,7 @@ tests/ovstest-main.c: Makefile
 # (tests/system-testsuite.at for what needs root and namespaces).
 TESTSUITE_AT = \
 	tests/testsuite.at \
+	tests/ipoib-bench-harness.at \
 	tests/ipoib-datapath.at \
 	tests/ipoib-docs.at \
 	tests/ipoib-fabric.at \
@@ -231,3 +232,30 @@ EXTRA_DIST += tests/ipoib-callgrind
 bench-instructions: tests/ipoib-ovstest
 	'$(srcdir)/tests/ipoib-callgrind' tests/ipoib-ovstest
 .PHONY: bench-instructions
+
+# Benchmarks (Documentation/topics/performance.rst).  tests/bench/run says what
+# each part is; "make bench" takes long, "make bench-quick" less than five
+# minutes.
+EXTRA_DIST += \
+	tests/bench/judge \
+	tests/bench/run \
+	tests/bench/targets.json
+
+noinst_PROGRAMS += tests/bench-kernel
+tests_bench_kernel_SOURCES = tests/bench-kernel.c
+tests_bench_kernel_LDFLAGS = $(AM_LDFLAGS) $(OVS_DPDK_LDFLAGS)
+tests_bench_kernel_LDADD = $(IPOIB_LDADD)
+
+# The exit status is that of the run.  What it is worth, judge says.
+RUN_BENCH = \
+	result=0; \
+	'$(srcdir)/tests/bench/run' --build . -o bench.json $$quick || result=1; \
+	'$(srcdir)/tests/bench/judge' bench.json \
+		'$(srcdir)/tests/bench/targets.json'; \
+	exit $$result
+bench: all
+	@quick=; $(RUN_BENCH)
+bench-quick: all
+	@quick=--quick; $(RUN_BENCH)
+CLEANFILES += bench.json bench.log
+.PHONY: bench bench-quick
