@@ -110,6 +110,8 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-umad.c \
 	lib/ipoib-unixctl.c \
 	lib/ipoib-unixctl.h \
+	lib/ipoib-variant.c \
+	lib/ipoib-variant.h \
 	lib/ipoib-verbs-hw.c \
 	lib/ipoib-verbs.c \
 	lib/ipoib-verbs.h \
@@ -121,3 +123,13 @@ lib_libipoib_la_SOURCES = \
 	lib/netdev-ipoib-options.h \
 	lib/netdev-ipoib.c \
 	lib/netdev-ipoib.h
+
+# The data path once more, for newer CPUs.
+if FAST_CPU_VARIANT
+noinst_LTLIBRARIES += lib/libipoibfast.la
+lib_libipoibfast_la_SOURCES = \
+	lib/ipoib-rx.c \
+	lib/ipoib-tx.c
+lib_libipoibfast_la_CFLAGS = $(AM_CFLAGS) $(FAST_CPU_CFLAGS)
+lib_libipoib_la_LIBADD = lib/libipoibfast.la
+endif

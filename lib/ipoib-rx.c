@@ -26,13 +26,15 @@
 #include "ipoib-pool-private.h"
 #include "ipoib-ring-private.h"
 #include "ipoib-table-private.h"
+#include "ipoib-variant.h"
 #include "netdev.h"
 #include "openvswitch/vlog.h"
 #include "timeval.h"
 #include "unaligned.h"
 #include "util.h"
 
-VLOG_DEFINE_THIS_MODULE(ipoib_rx);
+#define IPOIB_VLOG_MODULE VLM_ipoib_rx
+IPOIB_VARIANT_VLOG(ipoib_rx);
 
 /* A received packet lies in its buffer so:
  *
@@ -1076,7 +1078,8 @@ rx_poll(struct ipoib_rxq *rxq, struct dp_packet_batch *batch)
 /* OVS takes the packets of a batch to be all of one source, so that those of
  * the return ring are a batch of their own, in turn with received ones. */
 int
-ipoib_rx_batch(struct ipoib_rxq *rxq, struct dp_packet_batch *batch)
+IPOIB_VARIANT(ipoib_rx_batch)(struct ipoib_rxq *rxq,
+                              struct dp_packet_batch *batch)
 {
     struct ipoib_rxq_private *priv = rxq->priv;
 

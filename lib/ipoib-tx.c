@@ -26,13 +26,15 @@
 #include "ipoib-pool.h"
 #include "ipoib-ring-private.h"
 #include "ipoib-table-private.h"
+#include "ipoib-variant.h"
 #include "netdev.h"
 #include "openvswitch/vlog.h"
 #include "timeval.h"
 #include "unaligned.h"
 #include "util.h"
 
-VLOG_DEFINE_THIS_MODULE(ipoib_tx);
+#define IPOIB_VLOG_MODULE VLM_ipoib_tx
+IPOIB_VARIANT_VLOG(ipoib_tx);
 
 /* The IPoIB header is written over the tail of the Ethernet header:
  *
@@ -1100,9 +1102,10 @@ tx_init(struct tx *tx, struct ipoib_txq *txq)
     }
 }
 
-static inline ALWAYS_INLINE void
-tx_batch(struct ipoib_txq *txq, struct dp_packet_batch *batch,
-         unsigned int class)
+void
+IPOIB_VARIANT(ipoib_tx_batch)(struct ipoib_txq *txq,
+                              struct dp_packet_batch *batch,
+                              unsigned int class)
 {
     struct dp_packet **packets;
     struct tx tx;
@@ -1141,21 +1144,8 @@ tx_batch(struct ipoib_txq *txq, struct dp_packet_batch *batch,
     }
 }
 
-void
-ipoib_tx_batch(struct ipoib_txq *txq, struct dp_packet_batch *batch)
-{
-    tx_batch(txq, batch, 0);
-}
-
-void
-ipoib_tx_batch_class(struct ipoib_txq *txq, struct dp_packet_batch *batch,
-                     unsigned int class)
-{
-    tx_batch(txq, batch, class);
-}
-
 bool
-ipoib_tx_reap(struct ipoib_txq *txq)
+IPOIB_VARIANT(ipoib_tx_reap)(struct ipoib_txq *txq)
 {
     uint64_t n_errors = ipoib_counter_read(&txq->stats.drop_error);
 

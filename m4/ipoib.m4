@@ -154,3 +154,26 @@ AC_DEFUN([IPOIB_ENABLE_SANITIZERS],
          AC_MSG_ERROR([$CC cannot link $IPOIB_SANITIZE])])
       CFLAGS=$ipoib_save_CFLAGS])
    AC_SUBST([IPOIB_SANITIZE])])
+
+dnl IPOIB_CHECK_FAST_CPU
+dnl
+dnl The data path is compiled once more for CPUs that have these extensions.
+AC_DEFUN([IPOIB_CHECK_FAST_CPU],
+  [FAST_CPU_CFLAGS="-mavx2 -mbmi -mbmi2 -mmovbe -DIPOIB_FAST_CPU"
+   ipoib_save_CFLAGS=$CFLAGS
+   CFLAGS="$CFLAGS $FAST_CPU_CFLAGS"
+   AC_CACHE_CHECK([whether $CC compiles for newer x86-64 CPUs],
+     [ipoib_cv_fast_cpu],
+     [AC_LINK_IFELSE([AC_LANG_PROGRAM([
+@%:@include <cpuid.h>
+@%:@include <immintrin.h>],
+        [[#if !defined(__x86_64__) || !defined(__AVX2__) || !bit_MOVBE
+          #error
+          #endif
+          return __builtin_cpu_supports("bmi2");]])],
+        [ipoib_cv_fast_cpu=yes], [ipoib_cv_fast_cpu=no])])
+   CFLAGS=$ipoib_save_CFLAGS
+   AS_IF([test "$ipoib_cv_fast_cpu" = yes],
+     [IPOIB_DEFINE([HAVE_FAST_CPU_VARIANT])])
+   AM_CONDITIONAL([FAST_CPU_VARIANT], [test "$ipoib_cv_fast_cpu" = yes])
+   AC_SUBST([FAST_CPU_CFLAGS])])
