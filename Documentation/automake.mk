@@ -13,6 +13,7 @@ EXTRA_DIST += \
 	Documentation/topics/operations.rst \
 	Documentation/topics/features.rst \
 	Documentation/topics/openflow.rst \
+	Documentation/topics/performance.rst \
 	Documentation/topics/soft-fabric.rst \
 	Documentation/topics/testing.rst \
 	$(MANUALS_RST)

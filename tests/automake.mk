@@ -238,6 +238,8 @@ bench-instructions: tests/ipoib-ovstest
 # minutes.
 EXTRA_DIST += \
 	tests/bench/judge \
+	tests/bench/plot \
+	tests/bench/record \
 	tests/bench/run \
 	tests/bench/targets.json
 
@@ -257,5 +259,10 @@ bench: all
 	@quick=; $(RUN_BENCH)
 bench-quick: all
 	@quick=--quick; $(RUN_BENCH)
+bench-plots:
+	'$(srcdir)/tests/bench/plot' bench.json bench-plots
 CLEANFILES += bench.json bench.log
-.PHONY: bench bench-quick
+CLEAN_LOCAL += clean-bench
+clean-bench:
+	rm -rf bench-plots
+.PHONY: bench bench-quick bench-plots
