@@ -57,6 +57,10 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-peer.h \
 	lib/ipoib-path.c \
 	lib/ipoib-path.h \
+	lib/ipoib-pool-afxdp.c \
+	lib/ipoib-pool-copy.c \
+	lib/ipoib-pool-magazine.c \
+	lib/ipoib-pool-magazine.h \
 	lib/ipoib-pool-private.h \
 	lib/ipoib-pool.c \
 	lib/ipoib-pool.h \

@@ -23,16 +23,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "ipoib-pool-magazine.h"
 #include "ipoib-pool-private.h"
 #include "openvswitch/vlog.h"
 #include "ovs-rcu.h"
 #include "ovs-thread.h"
+#include "timeval.h"
 #include "unaligned.h"
 #include "util.h"
 
 VLOG_DEFINE_THIS_MODULE(ipoib_pool);
-
-#define GRH_SPACE 40
 
 /* All pools.  Attached ones are also in 'attached', which RCU readers may
  * look at; there may be more than fit there, whose packets are then copied
@@ -42,25 +42,13 @@ static struct ipoib_pool **detached OVS_GUARDED_BY(pools_mutex);
 static size_t n_detached OVS_GUARDED_BY(pools_mutex);
 static ATOMIC(struct ipoib_pool *) attached[64];
 
-static const struct ipoib_pool_ops copy_ops;
+/* The kinds that can be, best first. */
+static const struct ipoib_pool_ops *const kinds[] = {
 #ifdef HAVE_AF_XDP
-static const struct ipoib_pool_ops afxdp_ops;
+    &ipoib_pool_afxdp_ops,
 #endif
-
-static const struct ipoib_pool_ops *
-choose_ops(void)
-{
-    const char *s = getenv("OVS_IPOIB_POOL");
-
-    if (s && !strcmp(s, "copy")) {
-        return &copy_ops;
-    }
-#ifdef HAVE_AF_XDP
-    return &afxdp_ops;
-#else
-    return &copy_ops;
-#endif
-}
+    &ipoib_pool_copy_ops,
+};
 
 /* The frames are to come from NUMA node 'numa_id', where it has room. */
 static void
@@ -103,9 +91,7 @@ static void
 pool_free(struct ipoib_pool *pool)
 {
     pool->ops->uninit(pool);
-    if (pool->frames) {
-        munmap((void *) pool->frames, pool->memory);
-    }
+    ipoib_magazine_detach(pool);
     free(pool->tags);
     free(pool);
 }
@@ -134,37 +120,60 @@ unpublish(struct ipoib_pool *pool)
     }
 }
 
-/* Makes the frames and their tags, and fills the pool with them. */
-static int
-pool_init(struct ipoib_pool *pool, int numa_id)
+void
+ipoib_pool_set_stride(struct ipoib_pool *pool, size_t stride, size_t data_ofs)
 {
-    size_t need = ROUND_UP(IPOIB_POOL_HEADROOM + pool->size
-                           + IPOIB_POOL_COLOURS * CACHE_LINE_SIZE, 64);
-    int error;
+    const uint64_t one = UINT64_C(1) << IPOIB_POOL_DIV_SHIFT;
 
-    pool->shift = 12;
-    while (((size_t) 1 << pool->shift) < need) {
-        pool->shift++;
-    }
-    pool->memory = pool->n << pool->shift;
-    pool->frames = (uintptr_t) map_frames(
-        pool->memory, MAX((size_t) 1 << pool->shift, 2 << 20), numa_id);
-    if (!pool->frames) {
+    pool->stride = stride;
+    pool->data_ofs = data_ofs;
+    pool->reciprocal = DIV_ROUND_UP(one, stride);
+    pool->colour_mask = IS_POW2(stride) ? IPOIB_POOL_COLOURS - 1 : 0;
+}
+
+int
+ipoib_pool_map(struct ipoib_pool *pool, size_t align, int numa_id)
+{
+    pool->length = ROUND_UP(pool->n_frames * pool->stride, 4096);
+    pool->base = map_frames(pool->length, align, numa_id);
+    if (!pool->base) {
         return ENOMEM;
     }
-    pool->tags = xzalloc(pool->n);
-    error = pool->ops->init(pool);
-    if (error) {
-        return error;
+    pool->frames = (uintptr_t) pool->base;
+    pool->memory += pool->length;
+    return 0;
+}
+
+void
+ipoib_pool_unmap(struct ipoib_pool *pool)
+{
+    if (pool->base) {
+        munmap(pool->base, pool->length);
     }
+}
+
+void
+ipoib_pool_fill(struct ipoib_pool *pool)
+{
     for (size_t i = pool->n; i-- > 0; ) {
-        void *frame = (void *) (pool->frames + (i << pool->shift));
+        void *frame = ipoib_pool_frame(pool, i);
 
         pool->ops->put(pool, &frame, 1);
     }
-    pool->mr = ipoib_pool_reg_mr(pool->verbs, pool->pd,
-                                 (void *) pool->frames, pool->memory,
-                                 IBV_ACCESS_LOCAL_WRITE);
+}
+
+static int
+pool_init(struct ipoib_pool *pool, int numa_id)
+{
+    int error = pool->ops->init(pool, numa_id);
+
+    if (error) {
+        return error;
+    }
+    pool->tags = xzalloc(pool->n_frames);
+    pool->memory += pool->n_frames;
+    pool->mr = ipoib_pool_reg_mr(pool->verbs, pool->pd, pool->base,
+                                 pool->length, IBV_ACCESS_LOCAL_WRITE);
     if (!pool->mr) {
         return errno;
     }
@@ -172,21 +181,50 @@ pool_init(struct ipoib_pool *pool, int numa_id)
     return 0;
 }
 
+/* Makes a pool of the kind of 'ops', or stores an error in '*errorp'. */
+static struct ipoib_pool *
+pool_create(const struct ipoib_pool_ops *ops,
+            const struct ipoib_verbs *verbs, struct ibv_pd *pd,
+            size_t n, size_t mtu, int numa_id, int *errorp)
+{
+    struct ipoib_pool *pool = xzalloc_cacheline(sizeof *pool);
+
+    pool->ops = ops;
+    pool->verbs = verbs;
+    pool->pd = pd;
+    pool->n = pool->n_frames = n;
+    pool->size = IPOIB_GRH_SPACE + mtu;
+    atomic_init(&pool->detached, false);
+    ipoib_magazine_attach(pool);
+    *errorp = pool_init(pool, numa_id);
+    if (*errorp) {
+        pool_free(pool);
+        return NULL;
+    }
+    return pool;
+}
+
 struct ipoib_pool *
 ipoib_pool_create(const struct ipoib_verbs *verbs, struct ibv_pd *pd,
                   size_t n, size_t mtu, int numa_id)
 {
-    struct ipoib_pool *pool = xzalloc(sizeof *pool);
-    int error;
+    const char *only = getenv("OVS_IPOIB_POOL");
+    struct ipoib_pool *pool = NULL;
+    int error = EPROTONOSUPPORT;
 
-    pool->ops = choose_ops();
-    pool->verbs = verbs;
-    pool->pd = pd;
-    pool->n = n;
-    pool->size = GRH_SPACE + mtu;
-    error = pool_init(pool, numa_id);
-    if (error) {
-        pool_free(pool);
+    for (size_t i = 0; !pool && i < ARRAY_SIZE(kinds); i++) {
+        const struct ipoib_pool_ops *ops = kinds[i];
+
+        if (only && strcmp(only, ops->name)) {
+            continue;
+        }
+        pool = pool_create(ops, verbs, pd, n, mtu, numa_id, &error);
+        if (!pool && error != EPROTONOSUPPORT) {
+            VLOG_INFO("cannot have %"PRIuSIZE" buffers of kind %s (%s)",
+                      n, ops->name, ovs_strerror(error));
+        }
+    }
+    if (!pool) {
         errno = error;
         return NULL;
     }
@@ -231,6 +269,7 @@ ipoib_pool_detach(struct ipoib_pool *pool)
         return;
     }
     unpublish(pool);
+    atomic_store_relaxed(&pool->detached, true);
     atomic_store_relaxed(&pool->lkey, 0);
     if (pool->mr) {
         int error = pool->verbs->dereg_mr(pool->mr);
@@ -245,6 +284,7 @@ ipoib_pool_detach(struct ipoib_pool *pool)
     detached = xrealloc(detached, (n_detached + 1) * sizeof *detached);
     detached[n_detached++] = pool;
     ovs_mutex_unlock(&pools_mutex);
+    ipoib_magazine_flush(pool);
     ipoib_pool_sweep();
 }
 
@@ -253,6 +293,7 @@ ipoib_pool_detach(struct ipoib_pool *pool)
 void
 ipoib_pool_sweep(void)
 {
+    ipoib_magazine_sweep(time_msec());
     ovs_mutex_lock(&pools_mutex);
     for (size_t i = 0; i < n_detached; ) {
         struct ipoib_pool *pool = detached[i];
@@ -290,7 +331,7 @@ ipoib_pool_get_ids(struct ipoib_pool *pool, uint8_t tag, uint64_t ids[],
 
     while (done < n) {
         size_t want = MIN(n - done, ARRAY_SIZE(frames));
-        size_t got = pool->ops->get(pool, frames, want);
+        size_t got = ipoib_magazine_get(pool, frames, want);
 
         for (size_t i = 0; i < got; i++) {
             pool->tags[ipoib_pool_index(pool, (uintptr_t) frames[i])] = tag;
@@ -326,11 +367,11 @@ void
 ipoib_pool_put(struct ipoib_pool *pool, uint64_t id)
 {
     size_t index = ipoib_pool_index(pool, id);
-    void *frame = (void *) (pool->frames + (index << pool->shift));
+    void *frame = ipoib_pool_frame(pool, index);
 
     ovs_assert(pool->tags[index]);
     pool->tags[index] = 0;
-    pool->ops->put(pool, &frame, 1);
+    ipoib_magazine_put(pool, &frame, 1);
 }
 
 size_t
@@ -338,11 +379,10 @@ ipoib_pool_reclaim(struct ipoib_pool *pool, uint8_t tag)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < pool->n; i++) {
+    for (size_t i = 0; i < pool->n_frames; i++) {
         if (pool->tags[i] == tag) {
-            void *frame = (void *) (pool->frames + (i << pool->shift));
-
-            ipoib_pool_put(pool, ipoib_pool_frame_to_id(pool, frame));
+            ipoib_pool_put(pool, ipoib_pool_id(
+                               pool, ipoib_pool_frame(pool, i), i));
             n++;
         }
     }
@@ -390,42 +430,36 @@ ipoib_pool_buf_size(const struct ipoib_pool *pool)
     return pool->size;
 }
 
-uint32_t
-ipoib_pool_packet_lkey(const struct ipoib_pool *pool OVS_UNUSED,
-                       const struct dp_packet *packet OVS_UNUSED)
+/* True if 'packet' is one of 'pool'. */
+static bool
+pool_has(const struct ipoib_pool *pool, const struct dp_packet *packet)
 {
-#ifdef HAVE_AF_XDP
-    if (packet->source == DPBUF_AFXDP
-        && CONTAINER_OF(packet, struct dp_packet_afxdp, packet)->mpool
-           == &pool->umem) {
-        return ipoib_pool_lkey(pool);
-    }
-#endif
-    return 0;
+    uintptr_t ofs = (uintptr_t) packet - (uintptr_t) pool->headers;
+
+    return pool->headers && ofs < pool->n_frames * pool->header_stride;
+}
+
+uint32_t
+ipoib_pool_packet_lkey(const struct ipoib_pool *pool,
+                       const struct dp_packet *packet)
+{
+    return pool_has(pool, packet) ? ipoib_pool_lkey(pool) : 0;
 }
 
 uint32_t
 ipoib_pool_pd_lkey(const struct ibv_pd *pd, const struct dp_packet *packet)
 {
-#ifdef HAVE_AF_XDP
-    if (OVS_UNLIKELY(packet->source == DPBUF_AFXDP)) {
-        for (size_t i = 0; i < ARRAY_SIZE(attached); i++) {
-            struct ipoib_pool *pool;
-            uint32_t lkey;
+    if (packet->source != DPBUF_AFXDP) {
+        return 0;
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(attached); i++) {
+        struct ipoib_pool *pool;
 
-            atomic_read_explicit(&attached[i], &pool, memory_order_acquire);
-            if (pool && pool->pd == pd) {
-                lkey = ipoib_pool_packet_lkey(pool, packet);
-                if (lkey) {
-                    return lkey;
-                }
-            }
+        atomic_read_explicit(&attached[i], &pool, memory_order_acquire);
+        if (pool && pool->pd == pd && pool_has(pool, packet)) {
+            return ipoib_pool_lkey(pool);
         }
     }
-#else
-    ignore(pd);
-    ignore(packet);
-#endif
     return 0;
 }
 
@@ -436,33 +470,31 @@ ipoib_pool_get_stats(const struct ipoib_pool *pool_,
     struct ipoib_pool *pool = CONST_CAST(struct ipoib_pool *, pool_);
     size_t n_own = 0;
 
-    for (size_t i = 0; i < pool->n; i++) {
+    for (size_t i = 0; i < pool->n_frames; i++) {
         n_own += pool->tags[i] != 0;
     }
+    stats->kind = pool->ops->name;
     stats->n_bufs = pool->n;
-    stats->n_free = pool->ops->count(pool);
+    stats->n_free = pool->ops->count(pool) + ipoib_magazine_count(pool);
     stats->n_posted = n_own;
     /* The counters move while they are read. */
     stats->n_packets = pool->n - MIN(pool->n, stats->n_free + n_own);
-    stats->memory = pool->memory + pool->n;
-    if (pool->headers) {
-        stats->memory += pool->n * IPOIB_POOL_HEADER_SIZE;
-    }
+    stats->memory = pool->memory;
     stats->zero_copy = pool->ops->zero_copy;
 }
 
-/* Pools that copy. */
+/* The store. */
 
-static int
-copy_init(struct ipoib_pool *pool)
+void
+ipoib_pool_store_init(struct ipoib_pool *pool)
 {
     ovs_spin_init(&pool->lock);
     pool->free = xcalloc(pool->n, sizeof *pool->free);
-    return 0;
+    pool->memory += pool->n * sizeof *pool->free;
 }
 
-static void
-copy_uninit(struct ipoib_pool *pool)
+void
+ipoib_pool_store_uninit(struct ipoib_pool *pool)
 {
     if (pool->free) {
         free(pool->free);
@@ -470,8 +502,8 @@ copy_uninit(struct ipoib_pool *pool)
     }
 }
 
-static size_t
-copy_get(struct ipoib_pool *pool, void *frames[], size_t n)
+size_t
+ipoib_pool_store_get(struct ipoib_pool *pool, void *frames[], size_t n)
 {
     ovs_spin_lock(&pool->lock);
     n = MIN(n, pool->n_free);
@@ -481,8 +513,8 @@ copy_get(struct ipoib_pool *pool, void *frames[], size_t n)
     return n;
 }
 
-static void
-copy_put(struct ipoib_pool *pool, void *frames[], size_t n)
+void
+ipoib_pool_store_put(struct ipoib_pool *pool, void *frames[], size_t n)
 {
     ovs_spin_lock(&pool->lock);
     ovs_assert(pool->n_free + n <= pool->n);
@@ -491,8 +523,8 @@ copy_put(struct ipoib_pool *pool, void *frames[], size_t n)
     ovs_spin_unlock(&pool->lock);
 }
 
-static size_t
-copy_count(struct ipoib_pool *pool)
+size_t
+ipoib_pool_store_count(struct ipoib_pool *pool)
 {
     size_t n;
 
@@ -501,94 +533,3 @@ copy_count(struct ipoib_pool *pool)
     ovs_spin_unlock(&pool->lock);
     return n;
 }
-
-static const struct ipoib_pool_ops copy_ops = {
-    .name = "copy",
-    .init = copy_init,
-    .uninit = copy_uninit,
-    .get = copy_get,
-    .put = copy_put,
-    .count = copy_count,
-};
-
-/* Pools whose buffers become packets.
- *
- * OVS frees a packet of source DPBUF_AFXDP by pushing the 4096-byte aligned
- * address below its base to the 'struct umem_pool' that stands before the
- * packet; so does netdev-afxdp once it has sent one.  So the free frames are
- * in such a pool, whose functions are OVS's own. */
-
-#ifdef HAVE_AF_XDP
-static int
-afxdp_init(struct ipoib_pool *pool)
-{
-    int error = umem_pool_init(&pool->umem, pool->n);
-
-    if (error) {
-        return -error;
-    }
-
-    pool->headers = xzalloc_cacheline(pool->n * IPOIB_POOL_HEADER_SIZE);
-    for (size_t i = 0; i < pool->n; i++) {
-        struct dp_packet_afxdp *xpacket = ipoib_pool_header(pool, i);
-        void *frame = (void *) (pool->frames + (i << pool->shift));
-        uint8_t *data = (uint8_t *) (uintptr_t)
-                        ipoib_pool_frame_to_id(pool, frame);
-        uint8_t *base = data - IPOIB_POOL_HEADROOM;
-        size_t allocated = ((size_t) 1 << pool->shift)
-                           - (base - (uint8_t *) frame);
-
-        xpacket->mpool = &pool->umem;
-        dp_packet_use_afxdp(&xpacket->packet, data, MIN(allocated, UINT16_MAX),
-                            IPOIB_POOL_HEADROOM);
-    }
-    return 0;
-}
-
-static void
-afxdp_uninit(struct ipoib_pool *pool)
-{
-    if (pool->umem.array) {
-        umem_pool_cleanup(&pool->umem);
-    }
-    free_cacheline(pool->headers);
-}
-
-/* umem_elem_pop_n() takes all or nothing. */
-static size_t
-afxdp_get(struct ipoib_pool *pool, void *frames[], size_t n)
-{
-    if (!umem_elem_pop_n(&pool->umem, n, frames)) {
-        return n;
-    }
-    for (size_t i = 0; i < n; i++) {
-        frames[i] = umem_elem_pop(&pool->umem);
-        if (!frames[i]) {
-            return i;
-        }
-    }
-    return n;
-}
-
-static void
-afxdp_put(struct ipoib_pool *pool, void *frames[], size_t n)
-{
-    umem_elem_push_n(&pool->umem, n, frames);
-}
-
-static size_t
-afxdp_count(struct ipoib_pool *pool)
-{
-    return umem_pool_count(&pool->umem);
-}
-
-static const struct ipoib_pool_ops afxdp_ops = {
-    .name = "afxdp",
-    .zero_copy = true,
-    .init = afxdp_init,
-    .uninit = afxdp_uninit,
-    .get = afxdp_get,
-    .put = afxdp_put,
-    .count = afxdp_count,
-};
-#endif

@@ -22,23 +22,23 @@
  * time: the pool's free list, a receive queue (posted), a send slot (until its
  * completion), or a dp_packet that is somewhere in OVS.
  *
- * Where OVS has a packet source whose memory a provider can own, a received
- * buffer becomes a dp_packet without a copy, and comes back when OVS deletes
- * it: DPBUF_AFXDP in builds with AF_XDP.  Elsewhere the packet is copied to
- * one of exact size and the buffer goes back at once.  The callers do not see
- * the difference.  Another kind of memory (DPDK's mempools) is another set of
- * ipoib_pool_ops.
+ * There are several kinds of memory (struct ipoib_pool_ops), whose difference
+ * the callers do not see.  Where OVS has a packet source whose memory a
+ * provider can own, a received buffer becomes a dp_packet without a copy, and
+ * comes back when OVS deletes it: DPBUF_AFXDP in builds with AF_XDP.
+ * Elsewhere the packet is copied to one of exact size and the buffer goes back
+ * at once.
  *
  * A pool outlives its creator until all buffers are back: packets may be
  * anywhere in OVS (another port's queue, an upcall, conntrack's reassembly)
  * when a port goes.  Its memory regions end with ipoib_pool_detach().
  *
- * Thread-safety: get and put take the pool's lock, and may be called by any
- * thread.  A receive queue keeps the buffers that come back to it at once for
- * itself, and so takes the lock once for each chain of receives.
+ * Thread-safety: any thread may get and put.  Each has some free frames at
+ * hand (see ipoib-pool-magazine.h), so that a lock is taken only now and then,
+ * and never by one that receives and frees at the same rate.
  *
- * For tests, the environment variable OVS_IPOIB_POOL=copy makes all pools copy
- * (where it makes a difference). */
+ * For tests, the environment variable OVS_IPOIB_POOL names the only kind that
+ * may be used: afxdp or copy. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,7 +50,7 @@ struct ipoib_pool;
 
 /* Room in front of the received bytes, so that tunnels can push headers; the
  * 40 bytes of GRH space follow it. */
-#define IPOIB_POOL_HEADROOM 192
+#define IPOIB_POOL_HEADROOM 128
 
 /* A pool of 'n' buffers that take IPoIB packets of 'mtu' (IB MTU in bytes). */
 struct ipoib_pool *ipoib_pool_create(const struct ipoib_verbs *,
@@ -106,6 +106,7 @@ struct ibv_mr *ipoib_pool_reg_mr(const struct ipoib_verbs *, struct ibv_pd *,
                                  void *addr, size_t len, int access);
 
 struct ipoib_pool_stats {
+    const char *kind;
     size_t n_bufs;
     size_t n_free;              /* In the pool. */
     size_t n_posted;            /* Receive queues'. */

@@ -18,6 +18,7 @@
 #include <errno.h>
 
 #include "dp-packet.h"
+#include "ipoib-pool-magazine.h"
 #include "ipoib-pool-private.h"
 #include "ipoib-ring-private.h"
 #include "openvswitch/vlog.h"
@@ -145,7 +146,7 @@ ipoib_rxq_create(struct ipoib_shared *shared,
     priv->pd = params->pd;
     priv->chain = MAX(1, MIN(IPOIB_RX_CHAIN, rxq->n_desc / 2));
     priv->spare = xcalloc(rxq->n_desc + IPOIB_RX_CHAIN, sizeof *priv->spare);
-    priv->seqs = xcalloc(rxq->pool->n, sizeof *priv->seqs);
+    priv->seqs = xcalloc(rxq->pool->n_frames, sizeof *priv->seqs);
     for (size_t i = 0; i < IPOIB_RX_CHAIN; i++) {
         priv->wr[i].sg_list = &priv->sge[i];
         priv->wr[i].num_sge = 1;
@@ -261,21 +262,20 @@ rxq_take_from_pool(struct ipoib_rxq *rxq, size_t i, size_t n)
 {
     struct ipoib_rxq_private *priv = rxq->priv;
     struct ipoib_pool *pool = rxq->pool;
-    uintptr_t first = pool->frames;
-    unsigned int shift = pool->shift;
     uint32_t *seqs = priv->seqs;
     uint8_t *tags = pool->tags;
     uint8_t tag = priv->tag;
     uint32_t seq = priv->seq;
     void *frames[IPOIB_RX_CHAIN];
 
-    n = i + pool->ops->get(pool, frames, n - i);
+    n = i + ipoib_magazine_get(pool, frames, n - i);
     for (void **frame = frames; i < n; i++, frame++) {
-        size_t index = ((uintptr_t) *frame - first) >> shift;
+        size_t index = ipoib_pool_index(pool, (uintptr_t) *frame);
 
         tags[index] = tag;
         seqs[index] = seq++;
-        priv->wr[i].wr_id = priv->sge[i].addr = ipoib_pool_id(*frame, index);
+        priv->wr[i].wr_id = priv->sge[i].addr = ipoib_pool_id(pool, *frame,
+                                                               index);
     }
     priv->seq = seq;
     return n;
@@ -299,14 +299,13 @@ rxq_search_finish(struct ipoib_rxq *rxq)
     for (size_t i = 0; i < priv->n_spare; i++) {
         priv->seqs[ipoib_pool_index(pool, priv->spare[i])] = priv->seq;
     }
-    for (size_t i = 0; i < pool->n; i++) {
+    for (size_t i = 0; i < pool->n_frames; i++) {
         if (pool->tags[i] != priv->tag) {
             continue;
         }
         n++;
         if ((int32_t) (priv->seqs[i] - priv->search_seq) < 0) {
-            void *frame = (void *) (pool->frames + (i << pool->shift));
-            uint64_t id = ipoib_pool_frame_to_id(pool, frame);
+            uint64_t id = ipoib_pool_id(pool, ipoib_pool_frame(pool, i), i);
 
             if (priv->n_spare < rxq->n_desc + IPOIB_RX_CHAIN) {
                 priv->spare[priv->n_spare++] = id;

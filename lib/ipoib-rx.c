@@ -784,7 +784,8 @@ rx_prepare(const struct ipoib_pool *pool, uint16_t lid_mask,
            struct rx_burst *burst)
 {
     uintptr_t frames = pool->frames;
-    unsigned int shift = pool->shift;
+    uint64_t reciprocal = pool->reciprocal;
+    size_t header_stride = pool->header_stride;
     uint8_t *headers = pool->headers;
     uint8_t *tags = pool->tags;
     uint32_t status = IBV_WC_SUCCESS;
@@ -793,8 +794,8 @@ rx_prepare(const struct ipoib_pool *pool, uint16_t lid_mask,
     for (size_t i = 0; i < n; i++, wc++) {
         uint64_t key = ipoib_neigh_lid_key(wc->slid & lid_mask, wc->src_qp);
         uint64_t id = wc->wr_id;
-        size_t index = (id - frames) >> shift;
-        void *header = headers + index * IPOIB_POOL_HEADER_SIZE;
+        size_t index = ((id - frames) * reciprocal) >> IPOIB_POOL_DIV_SHIFT;
+        void *header = headers + index * header_stride;
 
         OVS_PREFETCH((void *) (uintptr_t) id);
         OVS_PREFETCH_WRITE(header);

@@ -30,6 +30,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-packet.c \
 	tests/test-ipoib-path.c \
 	tests/test-ipoib-peer.c \
+	tests/test-ipoib-pool.c \
 	tests/test-ipoib-proxy.c \
 	tests/test-ipoib-sa.c \
 	tests/test-ipoib-snoop.c \

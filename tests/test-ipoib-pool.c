@@ -1,0 +1,387 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <config.h>
+#undef NDEBUG
+
+/* Buffer pools, of the kind that OVS_IPOIB_POOL names: free frames that
+ * threads have at hand, and packets that outlive their pool. */
+
+#include <unistd.h>
+
+#include "dp-packet.h"
+#include "ipoib-null-verbs.h"
+#include "ipoib-pool.h"
+#include "ipoib-pool-magazine.h"
+#include "ipoib-pool-private.h"
+#ifdef HAVE_AF_XDP
+#include "netdev-afxdp-pool.h"
+#endif
+#include "ovs-rcu.h"
+#include "ovs-thread.h"
+#include "ovstest.h"
+#include "timeval.h"
+#include "util.h"
+
+#define N_BUFS 1024
+
+static struct null_hca *hca;
+
+static struct ipoib_pool *
+pool_open(size_t n)
+{
+    struct ipoib_pool *pool = ipoib_pool_create(&null_verbs, &hca->pd, n,
+                                                2048, -1);
+
+    ovs_assert(pool);
+    return pool;
+}
+
+static struct ipoib_pool_stats
+stats_of(const struct ipoib_pool *pool)
+{
+    struct ipoib_pool_stats stats;
+
+    ipoib_pool_get_stats(pool, &stats);
+    ovs_assert(stats.n_free + stats.n_posted + stats.n_packets
+               == stats.n_bufs);
+    return stats;
+}
+
+/* Takes a buffer and makes it a packet. */
+static struct dp_packet *
+receive(struct ipoib_pool *pool)
+{
+    struct ipoib_buf buf;
+
+    if (!ipoib_pool_get(pool, &buf, 1)) {
+        return NULL;
+    }
+    ovs_assert(((uintptr_t) buf.data - pool->data_ofs) % CACHE_LINE_SIZE == 0);
+    memset(buf.data, 0x5a, buf.size);
+    return ipoib_pool_to_packet(pool, buf.id, 30, 1000);
+}
+
+static void
+sweep(void)
+{
+    ipoib_pool_sweep();
+    ovsrcu_synchronize();
+    ovsrcu_barrier();
+}
+
+/* What another thread does, while the main thread waits. */
+struct work {
+    struct ipoib_pool *pool;
+    struct dp_packet *packets[N_BUFS];
+    size_t n;
+};
+
+static void
+run(void *(*function)(void *), struct work *work)
+{
+    pthread_t thread = ovs_thread_create("worker", function, work);
+
+    xpthread_join(thread, NULL);
+}
+
+static void *
+free_packets(void *work_)
+{
+    struct work *work = work_;
+
+    while (work->n) {
+        dp_packet_delete(work->packets[--work->n]);
+    }
+    return NULL;
+}
+
+/* Every buffer can be taken, by any one thread, once others have ended. */
+static void
+test_exhaust(void)
+{
+    struct ipoib_pool *pool = pool_open(N_BUFS);
+    struct work work = { .pool = pool };
+    bool zero_copy = stats_of(pool).zero_copy;
+
+    for (int round = 0; round < 3; round++) {
+        struct dp_packet *packet;
+        struct ipoib_buf bufs[8];
+        size_t n = 0;
+
+        if (!zero_copy) {
+            uint64_t ids[N_BUFS + 1];
+
+            ovs_assert(ipoib_pool_get_ids(pool, 1, ids, N_BUFS + 1)
+                       == N_BUFS);
+            ovs_assert(!ipoib_pool_get(pool, bufs, 8));
+            ovs_assert(ipoib_pool_reclaim(pool, 1) == N_BUFS);
+            continue;
+        }
+        while ((packet = receive(pool))) {
+            ovs_assert(n < N_BUFS);
+            work.packets[n++] = packet;
+        }
+        ovs_assert(n == N_BUFS && !ipoib_pool_get(pool, bufs, 8));
+        ovs_assert(stats_of(pool).n_packets == N_BUFS);
+        work.n = n;
+        run(free_packets, &work);
+        ovs_assert(stats_of(pool).n_free == N_BUFS);
+    }
+    ovs_assert(stats_of(pool).n_free == N_BUFS);
+    ipoib_pool_detach(pool);
+    sweep();
+}
+
+static struct ovs_spin *
+store_lock(struct ipoib_pool *pool)
+{
+#ifdef HAVE_AF_XDP
+    if (!strcmp(stats_of(pool).kind, "afxdp")) {
+        struct dp_packet *packet = receive(pool);
+        struct umem_pool *umem
+            = CONTAINER_OF(packet, struct dp_packet_afxdp, packet)->mpool;
+
+        dp_packet_delete(packet);
+        return &umem->lock;
+    }
+#endif
+    return &pool->lock;
+}
+
+/* A thread that receives and frees takes no lock: it does so while somebody
+ * has it, and would wait forever. */
+static void
+test_steady(void)
+{
+    struct ipoib_pool *pool = pool_open(N_BUFS);
+    struct ovs_spin *lock = store_lock(pool);
+    struct dp_packet *packets[48];
+
+    dp_packet_delete(receive(pool));
+    ovs_spin_lock(lock);
+    for (size_t i = 0; i < 10000; i++) {
+        size_t n = 1 + i % ARRAY_SIZE(packets);
+
+        for (size_t j = 0; j < n; j++) {
+            packets[j] = receive(pool);
+            ovs_assert(packets[j]);
+        }
+        for (size_t j = 0; j < n; j++) {
+            dp_packet_delete(packets[j]);
+        }
+    }
+    ovs_spin_unlock(lock);
+    ipoib_pool_detach(pool);
+    sweep();
+}
+
+/* One thread receives, another one frees: all buffers go round, and what the
+ * threads have at hand is bounded, and back when they end. */
+static struct ovs_barrier barrier;
+
+static void *
+free_rounds(void *work_)
+{
+    struct work *work = work_;
+
+    for (;;) {
+        ovs_barrier_block(&barrier);
+        if (!work->n) {
+            return NULL;
+        }
+        free_packets(work);
+        ovs_barrier_block(&barrier);
+    }
+}
+
+static void
+test_threads(void)
+{
+    struct ipoib_pool *pool = pool_open(N_BUFS);
+    struct work work = { .pool = pool };
+    pthread_t thread;
+
+    ovs_barrier_init(&barrier, 2);
+    thread = ovs_thread_create("worker", free_rounds, &work);
+    for (size_t i = 0; i < 1000; i++) {
+        while (work.n < 32 + i % 200) {
+            struct dp_packet *packet = receive(pool);
+
+            ovs_assert(packet);
+            work.packets[work.n++] = packet;
+        }
+        ovs_assert(stats_of(pool).n_packets
+                   == (stats_of(pool).zero_copy ? work.n : 0));
+        ovs_barrier_block(&barrier);
+        ovs_barrier_block(&barrier);
+        ovs_assert(stats_of(pool).n_free == N_BUFS);
+        ovs_assert(pool->ops->count(pool) >= N_BUFS - 4 * IPOIB_MAGAZINE);
+    }
+    ovs_barrier_block(&barrier);
+    xpthread_join(thread, NULL);
+    ovs_assert(pool->ops->count(pool) >= N_BUFS - 2 * IPOIB_MAGAZINE);
+    ovs_assert(stats_of(pool).n_free == N_BUFS);
+    ovs_barrier_destroy(&barrier);
+    ipoib_pool_detach(pool);
+    sweep();
+}
+
+/* A thread that is idle does not keep frames for ever. */
+static void
+test_idle(void)
+{
+    struct ipoib_pool *pool = pool_open(N_BUFS);
+    long long int now = time_msec();
+
+    dp_packet_delete(receive(pool));
+    ovs_assert(ipoib_magazine_count(pool));
+    for (int i = 0; i < 2; i++) {
+        ipoib_magazine_sweep(now);
+        ovsrcu_synchronize();
+        ovsrcu_barrier();
+        now += IPOIB_MAGAZINE_IDLE;
+        ovs_assert((ipoib_magazine_count(pool) != 0) == !i);
+    }
+    ovs_assert(pool->ops->count(pool) == N_BUFS);
+
+    /* It starts again as if nothing had been. */
+    dp_packet_delete(receive(pool));
+    ovs_assert(ipoib_magazine_count(pool));
+    ovs_assert(stats_of(pool).n_free == N_BUFS);
+    ipoib_pool_detach(pool);
+    sweep();
+}
+
+/* Packets outlive their pool; threads that have free frames of it at hand give
+ * them back when they are asked, even if they do nothing more. */
+static void *
+free_and_wait(void *work_)
+{
+    struct work *work = work_;
+
+    free_packets(work);
+    ovsrcu_quiesce_start();
+    ovs_barrier_block(&barrier);
+    ovs_barrier_block(&barrier);
+    ovsrcu_quiesce_end();
+    return NULL;
+}
+
+static void
+test_gone(void)
+{
+    struct ipoib_pool *pool = pool_open(N_BUFS);
+    struct work work = { .pool = pool };
+    struct dp_packet *last;
+    pthread_t thread;
+
+    if (!stats_of(pool).zero_copy) {
+        ipoib_pool_detach(pool);
+        sweep();
+        return;
+    }
+    last = receive(pool);
+    for (int i = 0; i < 10; i++) {
+        work.packets[work.n++] = receive(pool);
+    }
+    ovs_barrier_init(&barrier, 2);
+    thread = ovs_thread_create("worker", free_and_wait, &work);
+    ovs_barrier_block(&barrier);
+    ovs_assert(ipoib_magazine_count(pool) > 10);
+    ovs_assert(ipoib_pool_pd_lkey(&hca->pd, last));
+
+    ipoib_pool_detach(pool);
+    ovs_assert(!ipoib_pool_pd_lkey(&hca->pd, last));
+    sweep();
+    ovs_assert(pool->ops->count(pool) == N_BUFS - 1);
+
+    /* Its other pools are not concerned. */
+    struct ipoib_pool *other = pool_open(N_BUFS);
+    ovs_assert(other != pool && other->slot != pool->slot);
+    dp_packet_delete(receive(other));
+
+    ovs_assert(((uint8_t *) dp_packet_data(last))[999] == 0x5a);
+    dp_packet_delete(last);
+    ovs_assert(pool->ops->count(pool) == N_BUFS);
+    int slot = pool->slot;
+    sweep();                    /* 'pool' is gone. */
+    pool = pool_open(N_BUFS);
+    ovs_assert(pool->slot == slot);
+    dp_packet_delete(receive(pool));
+    ovs_assert(ipoib_magazine_count(pool));
+
+    ovs_barrier_block(&barrier);
+    xpthread_join(thread, NULL);
+    ovs_barrier_destroy(&barrier);
+    ipoib_pool_detach(pool);
+    ipoib_pool_detach(other);
+    sweep();
+}
+
+/* netdev-afxdp puts frames into the umem_pool itself. */
+static void
+test_routes(void)
+{
+#ifdef HAVE_AF_XDP
+    struct ipoib_pool *pool = pool_open(N_BUFS);
+
+    for (int i = 0; i < 3 && !strcmp(stats_of(pool).kind, "afxdp"); i++) {
+        size_t n = 0;
+
+        for (struct dp_packet *p; (p = receive(pool)); n++) {
+            struct umem_pool *umem
+                = CONTAINER_OF(p, struct dp_packet_afxdp, packet)->mpool;
+            uintptr_t base = (uintptr_t) dp_packet_base(p);
+
+            dp_packet_push_zeros(p, 100);
+            if (n % 3) {
+                umem_elem_push(umem, (void *) ROUND_DOWN(base, 4096));
+            } else {
+                dp_packet_delete(p);
+            }
+            if (n == 100 * N_BUFS) {
+                break;
+            }
+        }
+        ovs_assert(stats_of(pool).n_free == N_BUFS);
+    }
+    ipoib_pool_detach(pool);
+    sweep();
+#endif
+}
+
+static void
+test_ipoib_pool_main(int argc, char *argv[])
+{
+    struct { const char *name; void (*function)(void); } tests[] = {
+        { "exhaust", test_exhaust },
+        { "steady", test_steady },
+        { "threads", test_threads },
+        { "idle", test_idle },
+        { "gone", test_gone },
+        { "routes", test_routes },
+    };
+
+    alarm(60);
+    hca = null_hca_open();
+    for (size_t i = 0; i < ARRAY_SIZE(tests); i++) {
+        if (argc < 2 || !strcmp(argv[1], tests[i].name)) {
+            tests[i].function();
+        }
+    }
+    null_hca_close(hca);
+}
+
+OVSTEST_REGISTER("test-ipoib-pool", test_ipoib_pool_main);
