@@ -17,12 +17,12 @@
 
 /* Magazines: free frames that a thread has at hand.
  *
- * A thread takes frames from a magazine of its own and puts them there, without
- * a lock and without touching what other threads write.  Only when it is empty
- * or full, IPOIB_MAGAZINE frames (less, for a small pool) move between it and
- * the pool's store.  So a thread that receives packets and also frees them is
- * by itself, and one that frees what another one receives goes to the store
- * once a magazine.
+ * A thread takes frames from a magazine of its own and puts them there,
+ * without a lock and without touching what other threads write.  Only when it
+ * is empty or full, IPOIB_MAGAZINE frames (less, for a small pool) move
+ * between it and the pool's store.  So a thread that receives packets and also
+ * frees them is by itself, and one that frees what another one receives goes
+ * to the store once a magazine.
  *
  * What a thread has at hand comes back to the store when it ends, when the
  * pool is detached, and when the thread has been idle for a while; all but the
