@@ -22,6 +22,9 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-host.h \
 	lib/ipoib-hostqp.c \
 	lib/ipoib-hostqp.h \
+	lib/ipoib-index-private.h \
+	lib/ipoib-index.c \
+	lib/ipoib-index.h \
 	lib/ipoib-known.c \
 	lib/ipoib-known.h \
 	lib/ipoib-mad.c \
@@ -38,10 +41,13 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-msgq.h \
 	lib/ipoib-mtu.c \
 	lib/ipoib-mtu.h \
+	lib/ipoib-neigh-private.h \
 	lib/ipoib-neigh.c \
 	lib/ipoib-neigh.h \
 	lib/ipoib-packet.c \
 	lib/ipoib-packet.h \
+	lib/ipoib-pages.c \
+	lib/ipoib-pages.h \
 	lib/ipoib-partition-born.c \
 	lib/ipoib-partition-peers.c \
 	lib/ipoib-partition-prio.c \

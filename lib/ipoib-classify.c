@@ -72,5 +72,5 @@ ipoib_classify_any(const struct dp_packet *packet, const uint8_t *eth,
         return IPOIB_NEIGH_NO_KEY;
     }
     *ip_lenp = ip_len;
-    return ipoib_neigh_mac_key(ipoib_get_mac(eth));
+    return ipoib_get_frame_mac(eth);
 }

@@ -29,7 +29,7 @@ uint64_t ipoib_classify_any(const struct dp_packet *, const uint8_t *eth,
 
 /* If 'packet', whose data is at 'eth', is a unicast frame with an IP packet
  * that needs no translation, returns the key of its destination
- * (ipoib_neigh_mac_key()) and stores the length of the IP packet in
+ * (ipoib_frame_mac()) and stores the length of the IP packet in
  * '*ip_lenp'.  Otherwise returns IPOIB_NEIGH_NO_KEY, and the length is 0.
  *
  * This is ipoib_classify_any(), and short for IPv4 without options. */
@@ -52,7 +52,7 @@ ipoib_classify(const struct dp_packet *packet, const uint8_t *eth,
             && OVS_LIKELY(!(eth[0] & 1))
             && OVS_LIKELY(!ipoib_pkt_needs_offload(packet))) {
             *ip_lenp = ip_len;
-            return ipoib_neigh_mac_key(ipoib_get_mac(eth));
+            return ipoib_get_frame_mac(eth);
         }
     }
     return ipoib_classify_any(packet, eth, ip_lenp);

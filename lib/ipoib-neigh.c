@@ -21,9 +21,11 @@
 #include "coverage.h"
 #include "dp-packet.h"
 #include "hash.h"
+#include "ipoib-index.h"
+#include "ipoib-neigh-private.h"
 #include "ipoib-peer.h"
 #include "ipoib-slots.h"
-#include "ipoib-table-private.h"
+#include "ipoib-table.h"
 #include "random.h"
 #include "unaligned.h"
 
@@ -44,17 +46,8 @@ COVERAGE_DEFINE(ipoib_neigh_key_collision);
 /* Neighbours that evict() looks at before it takes one that was used. */
 #define EVICT_TRIES 64
 
-/* Bit of a slot number in 'lids': there are several, this is one of them.
- * IPOIB_SLOT_NONE has it as well. */
-#define LID_SEVERAL (UINT32_C(1) << 31)
-
-/* Indexes of 'lids' in struct ipoib_neigh. */
-enum lid_ring {
-    RING_LID_QPN,               /* The same LID and QPN. */
-    RING_LID,                   /* The same LID. */
-    RING_ROUTER,                /* The same LID, routers only. */
-    N_RINGS
-};
+/* Key that nobody looks for, of the line that is no neighbour's. */
+#define NOBODY_KEY (IPOIB_NEIGH_NO_KEY - 1)
 
 /* When the table is full, a source keeps this part of it. */
 #define SOURCE_SHARE 8
@@ -68,6 +61,34 @@ struct source {
     struct ovs_list neighs;     /* Of ipoib_neigh, oldest first. */
 };
 
+/* Some neighbours, of which it is of interest which one it is if they are but
+ * one. */
+struct slot_set {
+    uint32_t n;
+    uint32_t xor;               /* Of their slots: the slot of a single one. */
+};
+
+/* Several neighbours with the same (LID, QPN). */
+struct shared_lid {
+    struct hmap_node node;      /* In ipoib_neigh_table. */
+    uint64_t key;               /* ipoib_neigh_lid_key(). */
+    struct slot_set neighs;
+};
+
+/* The neighbours of a LID. */
+enum lid_set {
+    LID_ALL,
+    LID_ROUTERS,
+    N_LID_SETS
+};
+struct lid {
+    struct slot_set sets[N_LID_SETS];
+    atomic_uint32_t alone[N_LID_SETS]; /* The single one's slot, or NONE. */
+};
+
+/* LIDs are kept in pages. */
+#define LID_PAGE 256
+
 struct ipoib_neigh_table {
     uint16_t pkey;
     uint64_t share_guid;        /* 0: not shared with other gateways. */
@@ -78,31 +99,26 @@ struct ipoib_neigh_table {
     struct ipoib_slots *slots;  /* Of ipoib_neigh_fast and ipoib_neigh. */
 
     /* Writer's. */
-    struct hmap by_addr;        /* Of ipoib_neigh, by QPN and GUID. */
     struct hmap by_ip;          /* Of ipoib_neigh_ip. */
     struct ovs_list lru;        /* Of ipoib_neigh, oldest first. */
     struct ovs_list aliases;    /* Of ipoib_neigh_alias, oldest first. */
     struct hmap sources;        /* Of struct source. */
+    struct hmap shared_lids;    /* Of struct shared_lid. */
     uint32_t hash_basis;
     uint32_t age_pos;           /* Slot that ipoib_neigh_age() is at. */
     uint64_t forgotten[N_FORGOTTEN]; /* Stand-in MACs, by their last bits. */
 
     /* Readers'. */
     uint64_t key_basis;
-    struct ipoib_table *macs;   /* Stand-in MACs and aliases. */
-    struct ipoib_table *gids;   /* gid_key(). */
-    struct ipoib_table *lids;   /* ipoib_neigh_lid_key(), lid_key(). */
+    struct ipoib_index *macs;   /* ipoib_frame_mac(). */
+    struct ipoib_table *alias_macs; /* The same; aliases. */
+    struct ipoib_index *gids;   /* gid_key(). */
+    struct ipoib_index *lids;   /* ipoib_neigh_lid_key(). */
     struct ipoib_table *ips;    /* ipoib_table_key_ip(). */
+    ATOMIC(struct lid *) lid_pages[(UINT16_MAX + 1) / LID_PAGE];
 };
 
 /* Keys. */
-
-static uint32_t
-hash_identity(const struct ipoib_neigh_table *t, const struct ipoib_addr *addr)
-{
-    return hash_uint64_basis(ib_gid_guid(&addr->gid),
-                             ipoib_addr_qpn(addr) ^ t->hash_basis);
-}
 
 static uint32_t
 hash_ip(const struct ipoib_neigh_table *t, const struct in6_addr *ip)
@@ -117,34 +133,15 @@ gid_key(const struct ipoib_neigh_table *t, uint64_t guid, uint32_t qpn)
 }
 
 static uint64_t
-lid_key(uint16_t lid)
-{
-    return UINT64_C(1) << 62 | lid;
-}
-
-/* All routers of a LID. */
-static uint64_t
-router_key(uint16_t lid)
-{
-    return UINT64_C(1) << 61 | lid;
-}
-
-static uint64_t
 mac_key(struct eth_addr mac)
 {
-    return ipoib_neigh_mac_key(eth_addr_to_uint64(mac));
+    return ipoib_frame_mac(eth_addr_to_uint64(mac));
 }
 
 static bool
 same_guid(const struct ipoib_addr *a, const struct ipoib_addr *b)
 {
     return ib_gid_guid(&a->gid) == ib_gid_guid(&b->gid);
-}
-
-static bool
-same_identity(const struct ipoib_addr *a, const struct ipoib_addr *b)
-{
-    return ipoib_addr_qpn(a) == ipoib_addr_qpn(b) && same_guid(a, b);
 }
 
 /* Look-ups. */
@@ -161,19 +158,31 @@ ipoib_neigh_fast(const struct ipoib_neigh_table *t, uint32_t slot)
     return ipoib_slots_fast(t->slots, slot);
 }
 
+/* Readers and writer. */
+uint32_t
+ipoib_neigh_by_gid(const struct ipoib_neigh_table *t,
+                   const struct ib_gid *gid, uint32_t qpn)
+{
+    uint64_t guid = ib_gid_guid(gid);
+    struct ipoib_index_cursor c = ipoib_index_find(t->gids,
+                                                   gid_key(t, guid, qpn));
+
+    while (ipoib_index_next(&c)) {
+        const struct ipoib_neigh_fast *fast = ipoib_neigh_fast(t, c.slot);
+
+        if (fast->qpn == qpn && ib_gid_guid(&fast->gid) == guid) {
+            return c.slot;
+        }
+    }
+    return IPOIB_SLOT_NONE;
+}
+
 struct ipoib_neigh *
 ipoib_neigh_find(const struct ipoib_neigh_table *t,
                  const struct ipoib_addr *addr)
 {
-    struct ipoib_neigh *neigh;
-
-    HMAP_FOR_EACH_WITH_HASH (neigh, by_addr, hash_identity(t, addr),
-                             &t->by_addr) {
-        if (same_identity(&neigh->addr, addr)) {
-            return neigh;
-        }
-    }
-    return NULL;
+    return ipoib_neigh_of_slot(t, ipoib_neigh_by_gid(t, &addr->gid,
+                                                     ipoib_addr_qpn(addr)));
 }
 
 static struct ipoib_neigh_ip *
@@ -198,10 +207,46 @@ ipoib_neigh_find_ip(const struct ipoib_neigh_table *t,
     return ip ? ip->neigh : NULL;
 }
 
+/* The slot of the neighbour whose own MAC has 'key'. */
+static uint32_t
+find_own_mac(const struct ipoib_neigh_table *t, uint64_t key)
+{
+    struct ipoib_index_cursor c = ipoib_index_find(t->macs, key);
+
+    while (ipoib_index_next(&c)) {
+        if (ipoib_neigh_has_mac(ipoib_neigh_fast(t, c.slot), key)) {
+            return c.slot;
+        }
+    }
+    return IPOIB_SLOT_NONE;
+}
+
+static uint32_t
+find_mac(const struct ipoib_neigh_table *t, uint64_t key)
+{
+    uint32_t slot = find_own_mac(t, key);
+
+    return (slot != IPOIB_SLOT_NONE
+            ? slot : ipoib_table_lookup(t->alias_macs, key));
+}
+
+static uint32_t
+find_lid(const struct ipoib_neigh_table *t, uint64_t key)
+{
+    struct ipoib_index_cursor c = ipoib_index_find(t->lids, key);
+
+    while (ipoib_index_next(&c)) {
+        if (ipoib_neigh_has_lid(ipoib_neigh_fast(t, c.slot), key)) {
+            return c.slot;
+        }
+    }
+    return IPOIB_SLOT_NONE;
+}
+
 struct ipoib_neigh *
 ipoib_neigh_find_mac(const struct ipoib_neigh_table *t, struct eth_addr mac)
 {
-    return ipoib_neigh_of_slot(t, ipoib_table_lookup(t->macs, mac_key(mac)));
+    return ipoib_neigh_of_slot(t, find_mac(t, mac_key(mac)));
 }
 
 bool
@@ -213,22 +258,51 @@ ipoib_neigh_was_forgotten(const struct ipoib_neigh_table *t,
     return mac && t->forgotten[mac % N_FORGOTTEN] == mac;
 }
 
+static struct ipoib_neigh_view
+view(const struct ipoib_neigh_table *t, const struct ipoib_index *index)
+{
+    return (struct ipoib_neigh_view) {
+        .index = ipoib_index_view(index),
+        .lines = ipoib_slots_lines(t->slots),
+    };
+}
+
+struct ipoib_neigh_view
+ipoib_neigh_macs(const struct ipoib_neigh_table *t)
+{
+    return view(t, t->macs);
+}
+
+struct ipoib_neigh_view
+ipoib_neigh_lids(const struct ipoib_neigh_table *t)
+{
+    return view(t, t->lids);
+}
+
+static struct ipoib_neigh_fast *
+fast_or_null(const struct ipoib_neigh_table *t, uint32_t slot)
+{
+    return slot == IPOIB_SLOT_NONE ? NULL : ipoib_neigh_fast(t, slot);
+}
+
+struct ipoib_neigh_fast *
+ipoib_neigh_search_mac(const struct ipoib_neigh_table *t, uint64_t key)
+{
+    return fast_or_null(t, find_mac(t, key));
+}
+
+struct ipoib_neigh_fast *
+ipoib_neigh_search_lid(const struct ipoib_neigh_table *t, uint64_t key)
+{
+    return fast_or_null(t, find_lid(t, key));
+}
+
 void
 ipoib_neigh_by_mac(const struct ipoib_neigh_table *t, const uint64_t macs[],
                    size_t n, uint32_t slots[])
 {
-    uint64_t keys[NETDEV_MAX_BURST];
-
-    while (n) {
-        size_t this_n = MIN(n, ARRAY_SIZE(keys));
-
-        for (size_t i = 0; i < this_n; i++) {
-            keys[i] = ipoib_neigh_mac_key(macs[i]);
-        }
-        ipoib_table_lookup_batch(t->macs, keys, this_n, slots);
-        macs += this_n;
-        slots += this_n;
-        n -= this_n;
+    for (size_t i = 0; i < n; i++) {
+        slots[i] = find_mac(t, ipoib_frame_mac(macs[i]));
     }
 }
 
@@ -236,90 +310,38 @@ void
 ipoib_neigh_by_lid(const struct ipoib_neigh_table *t, const uint64_t keys[],
                    size_t n, uint32_t slots[])
 {
-    ipoib_table_lookup_batch(t->lids, keys, n, slots);
     for (size_t i = 0; i < n; i++) {
-        slots[i] = slots[i] & LID_SEVERAL ? IPOIB_SLOT_NONE : slots[i];
+        slots[i] = find_lid(t, keys[i]);
     }
 }
 
-struct ipoib_table_view
-ipoib_neigh_macs(const struct ipoib_neigh_table *t)
+static uint32_t
+alone_of_lid(const struct ipoib_neigh_table *t_, uint16_t lid,
+             enum lid_set set)
 {
-    return ipoib_table_view(t->macs);
-}
+    struct ipoib_neigh_table *t = CONST_CAST(struct ipoib_neigh_table *, t_);
+    uint32_t slot = IPOIB_SLOT_NONE;
+    struct lid *page;
 
-struct ipoib_table_view
-ipoib_neigh_lids(const struct ipoib_neigh_table *t)
-{
-    return ipoib_table_view(t->lids);
-}
-
-/* LID_SEVERAL is set in IPOIB_SLOT_NONE as well, and in no slot number. */
-static inline struct ipoib_neigh_fast *
-neigh_at(char *const *base, uint32_t slot, struct ipoib_neigh_fast *none)
-{
-    struct ipoib_neigh_fast *neigh = none;
-
-    if (OVS_LIKELY(!(slot & LID_SEVERAL))) {
-        neigh = ipoib_slots_fast_at(base, slot);
-        OVS_PREFETCH(neigh);
+    atomic_read_explicit(&t->lid_pages[lid / LID_PAGE], &page,
+                         memory_order_acquire);
+    if (page) {
+        atomic_read_explicit(&page[lid % LID_PAGE].alone[set], &slot,
+                             memory_order_acquire);
     }
-    return neigh;
-}
-
-void
-ipoib_neigh_find_batch(const struct ipoib_neigh_table *t,
-                       struct ipoib_table_view view,
-                       struct ipoib_bucket *const homes[],
-                       const uint64_t keys[], size_t n,
-                       struct ipoib_neigh_fast *none,
-                       struct ipoib_neigh_fast *neighs[])
-{
-    char *const *base = ipoib_slots_base(t->slots);
-
-    for (size_t i = 0; i < n; i++) {
-        neighs[i] = neigh_at(base, ipoib_table_search(&view, homes[i],
-                                                      keys[i]), none);
-    }
-    if (!ipoib_table_view_holds(&view)) {
-        for (size_t i = 0; i < n; i++) {
-            neighs[i] = neigh_at(base, ipoib_table_lookup(view.table, keys[i]),
-                                 none);
-        }
-    }
+    return slot;
 }
 
 uint32_t
 ipoib_neigh_by_lid_alone(const struct ipoib_neigh_table *t, uint16_t lid)
 {
-    uint32_t slot = ipoib_table_lookup(t->lids, lid_key(lid));
-
-    return slot & LID_SEVERAL ? IPOIB_SLOT_NONE : slot;
+    return alone_of_lid(t, lid, LID_ALL);
 }
 
 uint32_t
 ipoib_neigh_router_of_lid(const struct ipoib_neigh_table *t, uint16_t lid)
 {
-    uint32_t slot = ipoib_table_lookup(t->lids, router_key(lid));
-
-    return slot & LID_SEVERAL ? IPOIB_SLOT_NONE : slot;
-}
-
-uint32_t
-ipoib_neigh_by_gid(const struct ipoib_neigh_table *t,
-                   const struct ib_gid *gid, uint32_t qpn)
-{
-    uint64_t guid = ib_gid_guid(gid);
-    uint32_t slot = ipoib_table_lookup(t->gids, gid_key(t, guid, qpn));
-
-    if (slot != IPOIB_SLOT_NONE) {
-        const struct ipoib_neigh_fast *fast = ipoib_neigh_fast(t, slot);
-
-        if (fast->qpn != qpn || ib_gid_guid(&fast->gid) != guid) {
-            slot = IPOIB_SLOT_NONE;
-        }
-    }
-    return slot;
+    return alone_of_lid(t, lid, LID_ROUTERS);
 }
 
 uint32_t
@@ -331,76 +353,142 @@ ipoib_neigh_by_ip(const struct ipoib_neigh_table *t,
 
 /* LIDs.
  *
- * All neighbours with the same LID, and all with the same LID and QPN, are in
- * a ring.  The table has one of each ring, marked LID_SEVERAL if there are
- * more, which readers then do not find. */
+ * Readers find the neighbour of a (LID, QPN), of a LID, and the router of a
+ * LID, only where there is a single one.  Of several, the number and the XOR
+ * of their slots are kept, which tells the last one that is left. */
 
-/* The neighbour whose 'lids[ring]' is 'node'. */
-static struct ipoib_neigh *
-neigh_of_ring(struct ovs_list *node, enum lid_ring ring)
+static void
+slot_set_add(struct slot_set *set, uint32_t slot)
 {
-    return CONTAINER_OF(node - ring, struct ipoib_neigh, lids);
-}
-
-static uint64_t
-ring_key(const struct ipoib_neigh *neigh, enum lid_ring ring)
-{
-    return (ring == RING_LID ? lid_key(neigh->lid)
-            : ring == RING_ROUTER ? router_key(neigh->lid)
-            : ipoib_neigh_lid_key(neigh->lid, ipoib_addr_qpn(&neigh->addr)));
+    set->n++;
+    set->xor ^= slot;
 }
 
 static void
-add_to_ring(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
-            enum lid_ring ring)
+slot_set_remove(struct slot_set *set, uint32_t slot)
 {
-    uint64_t key = ring_key(neigh, ring);
-    uint32_t slot = ipoib_table_insert_new(t->lids, key, neigh->slot);
+    set->n--;
+    set->xor ^= slot;
+}
 
-    ovs_list_init(&neigh->lids[ring]);
-    if (slot != neigh->slot) {
-        struct ipoib_neigh *head = ipoib_neigh_of_slot(t, slot & ~LID_SEVERAL);
+static struct lid *
+get_lid(struct ipoib_neigh_table *t, uint16_t lid)
+{
+    struct lid *page;
 
-        ovs_list_insert(&head->lids[ring], &neigh->lids[ring]);
-        ipoib_table_insert(t->lids, key, slot | LID_SEVERAL);
+    atomic_read_relaxed(&t->lid_pages[lid / LID_PAGE], &page);
+    if (!page) {
+        page = xcalloc(LID_PAGE, sizeof *page);
+        for (int i = 0; i < LID_PAGE; i++) {
+            for (int set = 0; set < N_LID_SETS; set++) {
+                atomic_init(&page[i].alone[set], IPOIB_SLOT_NONE);
+            }
+        }
+        atomic_store_explicit(&t->lid_pages[lid / LID_PAGE], page,
+                              memory_order_release);
     }
+    return &page[lid % LID_PAGE];
+}
+
+static struct shared_lid *
+find_shared_lid(const struct ipoib_neigh_table *t, uint64_t key)
+{
+    struct shared_lid *shared;
+
+    HMAP_FOR_EACH_WITH_HASH (shared, node, hash_uint64(key),
+                             &t->shared_lids) {
+        if (shared->key == key) {
+            return shared;
+        }
+    }
+    return NULL;
+}
+
+/* Lets readers find 'slot' by 'key', a (LID, QPN). */
+static void
+publish_lid(struct ipoib_neigh_table *t, uint32_t slot, uint64_t key)
+{
+    atomic_store_relaxed(&ipoib_neigh_fast(t, slot)->lid_key, key);
+    ipoib_index_insert(t->lids, key, slot);
 }
 
 static void
-remove_from_ring(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
-                 enum lid_ring ring)
+unpublish_lid(struct ipoib_neigh_table *t, uint32_t slot, uint64_t key)
 {
-    uint64_t key = ring_key(neigh, ring);
-    struct ovs_list *next = neigh->lids[ring].next;
+    atomic_store_relaxed(&ipoib_neigh_fast(t, slot)->lid_key, 0);
+    ipoib_index_remove(t->lids, key, slot);
+}
 
-    if (ovs_list_is_empty(&neigh->lids[ring])) {
-        ipoib_table_remove(t->lids, key);
+static void
+add_lid_qpn(struct ipoib_neigh_table *t, uint32_t slot, uint64_t key)
+{
+    struct shared_lid *shared = find_shared_lid(t, key);
+    uint32_t other = shared ? IPOIB_SLOT_NONE : find_lid(t, key);
+
+    if (other != IPOIB_SLOT_NONE) {
+        unpublish_lid(t, other, key);
+        shared = xzalloc(sizeof *shared);
+        shared->key = key;
+        slot_set_add(&shared->neighs, other);
+        hmap_insert(&t->shared_lids, &shared->node, hash_uint64(key));
+    }
+    if (shared) {
+        slot_set_add(&shared->neighs, slot);
     } else {
-        uint32_t slot = neigh_of_ring(next, ring)->slot;
-
-        ovs_list_remove(&neigh->lids[ring]);
-        ipoib_table_insert(t->lids, key, (ovs_list_is_empty(next)
-                                          ? slot : slot | LID_SEVERAL));
+        publish_lid(t, slot, key);
     }
 }
 
-/* How many rings 'neigh' is in, from the first on. */
-static int
-n_rings(const struct ipoib_neigh *neigh)
+static void
+remove_lid_qpn(struct ipoib_neigh_table *t, uint32_t slot, uint64_t key)
 {
-    return !neigh->lid ? 0 : neigh->routes ? N_RINGS : RING_ROUTER;
+    struct shared_lid *shared;
+
+    if (ipoib_neigh_has_lid(ipoib_neigh_fast(t, slot), key)) {
+        unpublish_lid(t, slot, key);
+        return;
+    }
+    shared = find_shared_lid(t, key);
+    slot_set_remove(&shared->neighs, slot);
+    if (shared->neighs.n == 1) {
+        publish_lid(t, shared->neighs.xor, key);
+        hmap_remove(&t->shared_lids, &shared->node);
+        free(shared);
+    }
+}
+
+/* Adds 'neigh' to the sets of its LID that it belongs to, or removes it. */
+static void
+change_lid_sets(struct ipoib_neigh_table *t, const struct ipoib_neigh *neigh,
+                void (*change)(struct slot_set *, uint32_t slot))
+{
+    struct lid *lid = get_lid(t, neigh->lid);
+    int n = neigh->routes ? N_LID_SETS : LID_ROUTERS;
+
+    for (int i = 0; i < n; i++) {
+        struct slot_set *set = &lid->sets[i];
+
+        change(set, neigh->slot);
+        atomic_store_explicit(&lid->alone[i],
+                              set->n == 1 ? set->xor : IPOIB_SLOT_NONE,
+                              memory_order_release);
+    }
 }
 
 /* Changes the LID of 'neigh' to 'lid', which may be 0, in the indexes. */
 static void
 set_lid(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh, uint16_t lid)
 {
-    for (int ring = 0; ring < n_rings(neigh); ring++) {
-        remove_from_ring(t, neigh, ring);
+    uint32_t qpn = ipoib_addr_qpn(&neigh->addr);
+
+    if (neigh->lid) {
+        remove_lid_qpn(t, neigh->slot, ipoib_neigh_lid_key(neigh->lid, qpn));
+        change_lid_sets(t, neigh, slot_set_remove);
     }
     neigh->lid = lid;
-    for (int ring = 0; ring < n_rings(neigh); ring++) {
-        add_to_ring(t, neigh, ring);
+    if (neigh->lid) {
+        add_lid_qpn(t, neigh->slot, ipoib_neigh_lid_key(neigh->lid, qpn));
+        change_lid_sets(t, neigh, slot_set_add);
     }
 }
 
@@ -507,13 +595,12 @@ has_more_of_family(const struct ipoib_neigh_ip *ip)
     return false;
 }
 
-/* Stand-in MACs and aliases.  A MAC is in the index once, as the one of a
- * neighbour or as an alias. */
+/* Stand-in MACs and aliases.  A MAC is that of one neighbour, or one alias. */
 
 static void
 delete_alias(struct ipoib_neigh_table *t, struct ipoib_neigh_alias *alias)
 {
-    ipoib_table_remove(t->macs, mac_key(alias->mac));
+    ipoib_table_remove(t->alias_macs, mac_key(alias->mac));
     ovs_list_remove(&alias->node);
     ovs_list_remove(&alias->by_age);
     free(alias);
@@ -532,7 +619,7 @@ add_alias(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
     alias->until = now + IPOIB_NEIGH_ALIAS_MS;
     ovs_list_push_front(&neigh->aliases, &alias->node);
     ovs_list_push_back(&t->aliases, &alias->by_age);
-    ipoib_table_insert(t->macs, mac_key(mac), neigh->slot);
+    ipoib_table_insert(t->alias_macs, mac_key(mac), neigh->slot);
 }
 
 static void
@@ -545,26 +632,21 @@ limit_aliases(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh)
 }
 
 /* If 'mac', which 'owner' has, is an alias from the time when the identity
- * 'addr' was taken for dead, ends that. */
-static bool
-reclaim_alias(struct ipoib_neigh_table *t, struct ipoib_neigh *owner,
-              const struct ipoib_addr *addr, struct eth_addr mac)
+ * 'addr' was taken for dead, returns that. */
+static struct ipoib_neigh_alias *
+own_alias(const struct ipoib_neigh *owner, const struct ipoib_addr *addr,
+          struct eth_addr mac)
 {
     struct ipoib_neigh_alias *alias;
 
-    if (!same_guid(&owner->addr, addr)) {
-        return false;
-    }
-    LIST_FOR_EACH (alias, node, &owner->aliases) {
-        if (eth_addr_equals(alias->mac, mac)) {
-            if (alias->qpn != ipoib_addr_qpn(addr)) {
-                return false;
+    if (same_guid(&owner->addr, addr)) {
+        LIST_FOR_EACH (alias, node, &owner->aliases) {
+            if (eth_addr_equals(alias->mac, mac)) {
+                return alias->qpn == ipoib_addr_qpn(addr) ? alias : NULL;
             }
-            delete_alias(t, alias);
-            return true;
         }
     }
-    return false;
+    return NULL;
 }
 
 static struct eth_addr
@@ -582,22 +664,31 @@ static void
 assign_mac(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
            struct eth_addr mac)
 {
-    for (;;) {
-        uint64_t key = eth_addr_to_uint64(mac);
-        uint32_t slot;
+    struct ipoib_neigh_alias *alias = NULL;
+    uint64_t key;
 
-        /* The MAC that the data path reads with the slot comes first. */
-        ipoib_neigh_fast(t, neigh->slot)->mac = ipoib_frame_mac(key);
-        slot = ipoib_table_insert_new(t->macs, mac_key(mac), neigh->slot);
-        if (slot == neigh->slot) {
-            break;
-        } else if (reclaim_alias(t, ipoib_neigh_of_slot(t, slot),
-                                 &neigh->addr, mac)) {
-            ipoib_table_insert(t->macs, mac_key(mac), neigh->slot);
-            break;
+    for (;; mac = standin_mac(t, &neigh->addr, ++neigh->attempt)) {
+        key = mac_key(mac);
+        if (find_own_mac(t, key) == IPOIB_SLOT_NONE) {
+            uint32_t owner = ipoib_table_lookup(t->alias_macs, key);
+
+            if (owner == IPOIB_SLOT_NONE) {
+                break;
+            }
+            alias = own_alias(ipoib_neigh_of_slot(t, owner), &neigh->addr,
+                              mac);
+            if (alias) {
+                break;
+            }
         }
         COVERAGE_INC(ipoib_neigh_mac_collision);
-        mac = standin_mac(t, &neigh->addr, ++neigh->attempt);
+    }
+
+    /* Readers compare the MAC with what they look for. */
+    ipoib_neigh_fast(t, neigh->slot)->mac = key;
+    ipoib_index_insert(t->macs, key, neigh->slot);
+    if (alias) {
+        delete_alias(t, alias);
     }
     neigh->mac = mac;
 }
@@ -675,10 +766,9 @@ create(struct ipoib_neigh_table *t, const struct ipoib_addr *addr,
     /* The indexes are in memory here and there: all fetch at a time. */
     struct eth_addr mac = standin_mac(t, addr, 0);
     uint64_t key = gid_key(t, ib_gid_guid(&addr->gid), ipoib_addr_qpn(addr));
-    ipoib_table_prefetch(t->macs, mac_key(mac));
-    ipoib_table_prefetch(t->gids, key);
-    ipoib_table_prefetch(t->lids, lid_key(lid));
-    ipoib_table_prefetch(t->lids, ipoib_neigh_lid_key(lid,
+    ipoib_index_prefetch(t->macs, mac_key(mac));
+    ipoib_index_prefetch(t->gids, key);
+    ipoib_index_prefetch(t->lids, ipoib_neigh_lid_key(lid,
                                                       ipoib_addr_qpn(addr)));
 
     struct ipoib_neigh *neigh = ipoib_neigh_of_slot(t, slot);
@@ -691,23 +781,19 @@ create(struct ipoib_neigh_table *t, const struct ipoib_addr *addr,
     ovs_list_init(&neigh->ips);
     ovs_list_init(&neigh->aliases);
     ovs_list_init(&neigh->wait);
-    hmap_insert(&t->by_addr, &neigh->by_addr, hash_identity(t, addr));
     ovs_list_push_back(&t->lru, &neigh->lru);
     t->n++;
 
     fast->gid = addr->gid;
     fast->qpn = qpn;
     assign_mac(t, neigh, mac);
-    neigh->published = ipoib_table_insert_new(t->gids, key, slot) == slot;
-    if (!neigh->published) {
-        COVERAGE_INC(ipoib_neigh_key_collision);
-    }
+    ipoib_index_insert(t->gids, key, slot);
     COVERAGE_INC(ipoib_neigh_new);
     return neigh;
 }
 
-/* Removes 'neigh', whose MAC and aliases were given to another one if
- * 'reborn' is true. */
+/* Removes 'neigh'.  If 'reborn' is true, its MAC is an alias of another one
+ * from now on. */
 static void
 remove__(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh, bool reborn)
 {
@@ -723,16 +809,13 @@ remove__(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh, bool reborn)
     if (!reborn) {
         uint64_t mac = eth_addr_to_uint64(neigh->mac);
 
-        ipoib_table_remove(t->macs, mac_key(neigh->mac));
         t->forgotten[mac % N_FORGOTTEN] = mac;
     }
-    if (neigh->published) {
-        ipoib_table_remove(t->gids,
-                           gid_key(t, ib_gid_guid(&neigh->addr.gid),
-                                   ipoib_addr_qpn(&neigh->addr)));
-    }
+    ipoib_index_remove(t->macs, mac_key(neigh->mac), neigh->slot);
+    ipoib_index_remove(t->gids, gid_key(t, ib_gid_guid(&neigh->addr.gid),
+                                        ipoib_addr_qpn(&neigh->addr)),
+                       neigh->slot);
     set_lid(t, neigh, 0);
-    hmap_remove(&t->by_addr, &neigh->by_addr);
     ovs_list_remove(&neigh->lru);
     leave_source(t, neigh);
     t->n--;
@@ -824,7 +907,7 @@ absorb(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
         ovs_list_remove(&alias->node);
         ovs_list_push_front(&neigh->aliases, &alias->node);
         alias->neigh = neigh;
-        ipoib_table_insert(t->macs, mac_key(alias->mac), neigh->slot);
+        ipoib_table_insert(t->alias_macs, mac_key(alias->mac), neigh->slot);
     }
     add_alias(t, neigh, old->mac, ipoib_addr_qpn(&old->addr), now);
     limit_aliases(t, neigh);
@@ -1038,22 +1121,28 @@ ipoib_neigh_table_create(uint16_t pkey, size_t max,
                          const struct ipoib_neigh_ops *ops, void *aux)
 {
     struct ipoib_neigh_table *t = xzalloc(sizeof *t);
+    struct ipoib_neigh_fast *nobody;
 
     t->pkey = pkey;
     t->ops = ops;
     t->aux = aux;
     t->slots = ipoib_slots_create(sizeof(struct ipoib_neigh));
-    hmap_init(&t->by_addr);
     hmap_init(&t->by_ip);
     ovs_list_init(&t->lru);
     hmap_init(&t->sources);
+    hmap_init(&t->shared_lids);
     ovs_list_init(&t->aliases);
     t->hash_basis = random_uint32();
     t->key_basis = (uint64_t) random_uint32() << 32 | random_uint32();
-    t->macs = ipoib_table_create(0);
-    t->gids = ipoib_table_create(0);
-    t->lids = ipoib_table_create(0);
+    t->macs = ipoib_index_create(0);
+    t->alias_macs = ipoib_table_create(0);
+    t->gids = ipoib_index_create(0);
+    t->lids = ipoib_index_create(0);
     t->ips = ipoib_table_create(0);
+    nobody = ALIGNED_CAST(struct ipoib_neigh_fast *,
+                          ipoib_slots_lines(t->slots));
+    nobody->mac = NOBODY_KEY;
+    atomic_init(&nobody->lid_key, NOBODY_KEY);
     ipoib_neigh_table_set_max(t, max);
     return t;
 }
@@ -1063,13 +1152,20 @@ ipoib_neigh_table_destroy(struct ipoib_neigh_table *t)
 {
     if (t) {
         ipoib_neigh_flush(t);
-        hmap_destroy(&t->by_addr);
         hmap_destroy(&t->by_ip);
         hmap_destroy(&t->sources);
-        ipoib_table_destroy(t->macs);
-        ipoib_table_destroy(t->gids);
-        ipoib_table_destroy(t->lids);
+        hmap_destroy(&t->shared_lids);
+        ipoib_index_destroy(t->macs);
+        ipoib_table_destroy(t->alias_macs);
+        ipoib_index_destroy(t->gids);
+        ipoib_index_destroy(t->lids);
         ipoib_table_destroy(t->ips);
+        for (size_t i = 0; i < ARRAY_SIZE(t->lid_pages); i++) {
+            struct lid *page;
+
+            atomic_read_relaxed(&t->lid_pages[i], &page);
+            free(page);
+        }
         ipoib_slots_destroy(t->slots);
         free(t);
     }

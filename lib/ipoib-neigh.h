@@ -43,10 +43,17 @@ struct ipoib_neigh_ahs {
     ATOMIC(struct ibv_ah *) ah[IPOIB_MAX_CLASSES]; /* Acquire to read. */
 };
 
-/* What the data path reads.  Written by the writer only, but for 'used'. */
+/* What the data path reads.  Written by the writer only, but for 'used'.
+ *
+ * The tables of the data path are the array of these and the indexes that lead
+ * from a stand-in MAC and from a (LID, QPN) to it: all that it reads of a
+ * neighbour to translate a packet.  (The indexes by GID and by IP are for
+ * packets from somebody who is not known by (LID, QPN).) */
 struct ipoib_neigh_fast {
     ATOMIC(struct ibv_ah *) ah; /* NULL: no path yet.  Acquire to read. */
     uint64_t mac;               /* Stand-in MAC, by ipoib_frame_mac(). */
+    ATOMIC(uint64_t) lid_key;   /* ipoib_neigh_lid_key(), if nobody else has
+                                 * the same; or 0. */
     struct ib_gid gid;
     uint32_t qpn;
     atomic_uint32_t used;       /* time_now() of the last packet either way,
@@ -54,7 +61,7 @@ struct ipoib_neigh_fast {
     ATOMIC(struct ipoib_neigh_ahs *) ahs; /* Of other classes, or NULL.
                                            * Acquire to read. */
     uint32_t mtu;               /* Largest IP packet that the path takes. */
-    uint8_t pad[64 - 8 - 8 - 16 - 4 - 4 - 8 - 4];
+    uint32_t pad;
 };
 BUILD_ASSERT_DECL(sizeof(struct ipoib_neigh_fast) == CACHE_LINE_SIZE);
 
@@ -84,7 +91,6 @@ struct ipoib_neigh_alias {
 #define IPOIB_NEIGH_MAX_IPS 64
 
 struct ipoib_neigh {
-    struct hmap_node by_addr;   /* In ipoib_neigh_table. */
     struct ovs_list lru;        /* In ipoib_neigh_table, oldest first. */
     uint32_t slot;
     struct ipoib_addr addr;     /* Flags 0. */
@@ -109,12 +115,9 @@ struct ipoib_neigh {
     size_t n_wait;
 
     /* Private to ipoib-neigh.c. */
-    struct ovs_list lids[3];    /* Those with the same (LID, QPN), LID, and
-                                 * if it routes, routers of the LID. */
     long long int queued;       /* When it was put at its place in 'lru'. */
     void *source;               /* Where it was heard from. */
     struct ovs_list by_source;  /* As 'lru', of the same source. */
-    bool published;             /* Readers find it by GID. */
 };
 
 struct ipoib_neigh_table;
@@ -233,7 +236,7 @@ long long int ipoib_neigh_used(const struct ipoib_neigh_table *,
 static inline uint64_t
 ipoib_neigh_lid_key(uint16_t lid, uint32_t qpn)
 {
-    return ((uint64_t) lid << 24) + qpn + 1; /* Not 0. */
+    return (uint64_t) qpn << 16 | lid;
 }
 struct ipoib_neigh_fast *ipoib_neigh_fast(const struct ipoib_neigh_table *,
                                           uint32_t slot);
@@ -256,29 +259,10 @@ uint32_t ipoib_neigh_router_of_lid(const struct ipoib_neigh_table *,
 uint32_t ipoib_neigh_by_lid_alone(const struct ipoib_neigh_table *,
                                   uint16_t lid);
 
-/* The same as ipoib_neigh_by_lid() and ipoib_neigh_by_mac() for the data path,
- * which makes the keys, and prefetches what is looked up, in loops of its own:
- * see ipoib-table-private.h.  ipoib_neigh_find_batch() does the rest: it
- * stores the neighbour of each of 'n' keys, prefetched, or 'none', in
- * 'neighs'. */
-struct ipoib_bucket;
-struct ipoib_table_view;
-struct ipoib_table_view ipoib_neigh_macs(const struct ipoib_neigh_table *);
-struct ipoib_table_view ipoib_neigh_lids(const struct ipoib_neigh_table *);
-void ipoib_neigh_find_batch(const struct ipoib_neigh_table *,
-                            struct ipoib_table_view,
-                            struct ipoib_bucket *const homes[],
-                            const uint64_t keys[], size_t n,
-                            struct ipoib_neigh_fast *none,
-                            struct ipoib_neigh_fast *neighs[]);
-/* The key of a MAC, as eth_addr_to_uint64(), and one that nobody has.  (No key
- * may be 0.) */
-#define IPOIB_NEIGH_NO_KEY 1
-static inline uint64_t
-ipoib_neigh_mac_key(uint64_t mac)
-{
-    return (mac << 16) | 0xffff;
-}
+/* (The data path has loops of its own: see ipoib-neigh-private.h.) */
+
+/* The key of a MAC that nobody has. */
+#define IPOIB_NEIGH_NO_KEY UINT64_MAX
 
 /* Notes that slot's neighbour was used in second 'now' (time_now()).  Writes
  * at most once a second. */

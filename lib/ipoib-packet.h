@@ -246,4 +246,14 @@ ipoib_frame_mac(uint64_t mac)
     return ipoib_swap64(mac << 16);
 }
 
+/* The MAC at 'p', as ipoib_frame_mac(), where 8 bytes are readable. */
+static inline uint64_t
+ipoib_get_frame_mac(const uint8_t *p)
+{
+    uint64_t x;
+
+    memcpy(&x, p, sizeof x);
+    return x & ipoib_swap64(~UINT64_C(0xffff));
+}
+
 #endif /* ipoib-packet.h */

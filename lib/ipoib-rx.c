@@ -22,10 +22,10 @@
 #include "ipoib-compat.h"
 #include "ipoib-dhcp.h"
 #include "ipoib-mtu.h"
+#include "ipoib-neigh-private.h"
 #include "ipoib-packet.h"
 #include "ipoib-pool-private.h"
 #include "ipoib-ring-private.h"
-#include "ipoib-table-private.h"
 #include "ipoib-variant.h"
 #include "netdev.h"
 #include "openvswitch/vlog.h"
@@ -722,7 +722,7 @@ rx_any(struct rx *rx, const struct ibv_wc *wc, void *header,
  * ones, other than the watchdog's, which are not IP. */
 static inline ALWAYS_INLINE struct dp_packet *
 rx_one(struct rx *rx, const struct ibv_wc *wc, void *header,
-       struct ipoib_neigh_fast *neigh)
+       struct ipoib_neigh_fast *neigh, uint64_t lid_key)
 {
     uint8_t *data = (uint8_t *) (uintptr_t) wc->wr_id;
     /* Of a packet that is too short, more than any MTU. */
@@ -732,7 +732,10 @@ rx_one(struct rx *rx, const struct ibv_wc *wc, void *header,
     size_t ip_len;
     uint64_t key;
 
-    if (OVS_UNLIKELY(!neigh) || OVS_UNLIKELY(has_grh(wc))
+    if (OVS_UNLIKELY(!ipoib_neigh_has_lid(neigh, lid_key))) {
+        return rx_any(rx, wc, header,
+                      ipoib_neigh_search_lid(rx->shared->neighs, lid_key));
+    } else if (OVS_UNLIKELY(has_grh(wc))
         || OVS_UNLIKELY(len > rx->mtu)
         || OVS_UNLIKELY(header_type(data) != htons(ETH_TYPE_IP))
         || OVS_UNLIKELY(ip[0] != IP_IHL_VER(5, 4))
@@ -754,7 +757,8 @@ rx_one(struct rx *rx, const struct ibv_wc *wc, void *header,
 /* A burst of completions that are good. */
 struct rx_burst {
     uint64_t keys[NETDEV_MAX_BURST]; /* ipoib_neigh_lid_key(). */
-    struct ipoib_bucket *homes[NETDEV_MAX_BURST];
+    struct ipoib_index_bucket *homes[NETDEV_MAX_BURST];
+    uint32_t hashes[NETDEV_MAX_BURST];
     struct ipoib_neigh_fast *neighs[NETDEV_MAX_BURST];
     void *headers[NETDEV_MAX_BURST]; /* ipoib_pool_header(). */
 };
@@ -780,7 +784,7 @@ rx_sort_out(struct rx *rx, struct ibv_wc wc[], size_t n)
  * of 'wc' are good: sort out and try again. */
 static __attribute__((__noinline__)) bool
 rx_prepare(const struct ipoib_pool *pool, uint16_t lid_mask,
-           const struct ibv_wc *wc, size_t n, struct ipoib_table_view view,
+           const struct ibv_wc *wc, size_t n, struct ipoib_neigh_view view,
            struct rx_burst *burst)
 {
     uintptr_t frames = pool->frames;
@@ -803,7 +807,8 @@ rx_prepare(const struct ipoib_pool *pool, uint16_t lid_mask,
         tags[index] = 0;
         burst->headers[i] = header;
         burst->keys[i] = key;
-        burst->homes[i] = ipoib_table_home(&view, key);
+        burst->homes[i] = ipoib_index_home(&view.index, key,
+                                           &burst->hashes[i]);
     }
     return status == IBV_WC_SUCCESS;
 }
@@ -904,8 +909,7 @@ static void
 rx_process(struct rx *rx, struct ibv_wc wc[], size_t n,
            struct dp_packet_batch *batch)
 {
-    const struct ipoib_neigh_table *neighs = rx->shared->neighs;
-    const struct ipoib_table_view view = ipoib_neigh_lids(neighs);
+    const struct ipoib_neigh_view view = ipoib_neigh_lids(rx->shared->neighs);
     struct dp_packet *packets[NETDEV_MAX_BURST];
     size_t n_packets = 0;
     struct rx_burst burst;
@@ -915,11 +919,10 @@ rx_process(struct rx *rx, struct ibv_wc wc[], size_t n,
         n = rx_sort_out(rx, wc, n);
         rx_prepare(rx->rxq->pool, rx->lid_mask, wc, n, view, &burst);
     }
-    ipoib_neigh_find_batch(neighs, view, burst.homes, burst.keys, n, NULL,
-                           burst.neighs);
+    ipoib_neigh_find_batch(&view, burst.homes, burst.hashes, n, burst.neighs);
     for (size_t i = 0; i < n; i++) {
         struct dp_packet *packet = rx_one(rx, &wc[i], burst.headers[i],
-                                          burst.neighs[i]);
+                                          burst.neighs[i], burst.keys[i]);
 
         if (OVS_LIKELY(packet)) {
             packets[n_packets++] = packet;

@@ -18,11 +18,16 @@
 #include <string.h>
 
 #include "bitmap.h"
+#include "ipoib-pages.h"
 #include "ovs-rcu.h"
 #include "ovs-thread.h"
 #include "util.h"
 
 #define N_CHUNKS (IPOIB_SLOTS_MAX / IPOIB_SLOTS_CHUNK)
+
+/* Of 'lines': a line for each slot and the one before. */
+#define LINES_SIZE (IPOIB_SLOTS_MAX * (size_t) CACHE_LINE_SIZE \
+                    + IPOIB_PAGES_HUGE)
 
 /* A stack of slot numbers. */
 struct stack {
@@ -33,7 +38,8 @@ struct stack {
 /* Freed slots go from 'retired' to 'waiting', one lot at a time, and an RCU
  * callback, which runs in another thread, brings these to 'ripe'. */
 struct ipoib_slots {
-    char *fast[N_CHUNKS];
+    char *lines;                /* LINES_SIZE bytes of addresses. */
+    size_t lines_used;          /* Of which so many have memory. */
     char *slow[N_CHUNKS];
     unsigned long *used[N_CHUNKS]; /* Bitmaps. */
     size_t slow_size;
@@ -73,6 +79,8 @@ ipoib_slots_create(size_t slow_size)
     struct ipoib_slots *s = xzalloc(sizeof *s);
 
     s->slow_size = ROUND_UP(slow_size, 8);
+    s->lines = ipoib_pages_reserve(LINES_SIZE);
+    s->lines_used = ipoib_pages_extend(s->lines, 0);
     ovs_mutex_init(&s->mutex);
     return s;
 }
@@ -95,8 +103,8 @@ ipoib_slots_destroy(struct ipoib_slots *s)
     if (!s) {
         return;
     }
-    for (size_t i = 0; i < N_CHUNKS && s->fast[i]; i++) {
-        free_cacheline(s->fast[i]);
+    ipoib_pages_free(s->lines, LINES_SIZE);
+    for (size_t i = 0; i < N_CHUNKS && s->slow[i]; i++) {
         free(s->slow[i]);
         bitmap_free(s->used[i]);
     }
@@ -155,7 +163,6 @@ add_chunk(struct ipoib_slots *s, size_t chunk)
     /* Not touched, so that pages come as they are used. */
     s->slow[chunk] = xmalloc(IPOIB_SLOTS_CHUNK * s->slow_size);
     s->used[chunk] = bitmap_allocate(IPOIB_SLOTS_CHUNK);
-    s->fast[chunk] = xmalloc_cacheline(IPOIB_SLOTS_CHUNK * CACHE_LINE_SIZE);
 }
 
 /* Returns a free slot, not marked as used. */
@@ -178,6 +185,9 @@ find_free(struct ipoib_slots *s)
     }
     if (s->end % IPOIB_SLOTS_CHUNK == 0) {
         add_chunk(s, s->end / IPOIB_SLOTS_CHUNK);
+    }
+    if ((s->end + 2) * (size_t) CACHE_LINE_SIZE > s->lines_used) {
+        s->lines_used = ipoib_pages_extend(s->lines, s->lines_used);
     }
     return s->end++;
 }
@@ -223,15 +233,14 @@ ipoib_slots_end(const struct ipoib_slots *s)
     return s->end;
 }
 
-char *const *
-ipoib_slots_base(const struct ipoib_slots *s)
+char *
+ipoib_slots_lines(const struct ipoib_slots *s)
 {
-    return s->fast;
+    return s->lines;
 }
 
 void *
 ipoib_slots_fast(const struct ipoib_slots *s, uint32_t slot)
 {
-    return (s->fast[slot / IPOIB_SLOTS_CHUNK]
-            + slot % IPOIB_SLOTS_CHUNK * CACHE_LINE_SIZE);
+    return s->lines + (slot + (size_t) 1) * CACHE_LINE_SIZE;
 }

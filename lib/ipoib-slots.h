@@ -23,7 +23,7 @@
  * after an RCU grace period: until then, readers that found it find in it what
  * was there.
  *
- * Memory is taken in chunks, and touched only as slots are used.
+ * Addresses are reserved for all; memory is taken as slots are used.
  *
  * Thread-safety: one writer at a time; ipoib_slots_fast() also for RCU readers
  * that were given the slot's number by the writer through something that
@@ -57,14 +57,10 @@ uint32_t ipoib_slots_end(const struct ipoib_slots *);
 
 /* Reader: the fast part. */
 void *ipoib_slots_fast(const struct ipoib_slots *, uint32_t slot);
-/* The same for many slots: what ipoib_slots_base() returns does not change, so
- * that ipoib_slots_fast_at() is all that is left to do for each. */
-char *const *ipoib_slots_base(const struct ipoib_slots *);
-static inline void *
-ipoib_slots_fast_at(char *const *base, uint32_t slot)
-{
-    return base[slot / IPOIB_SLOTS_CHUNK]
-           + slot % IPOIB_SLOTS_CHUNK * CACHE_LINE_SIZE;
-}
+
+/* Reader: the fast parts of all slots, which are one array.  Before them is a
+ * line of zeros, which is no slot's: so the fast part of slot s begins at
+ * CACHE_LINE_SIZE * (s + 1).  This does not change. */
+char *ipoib_slots_lines(const struct ipoib_slots *);
 
 #endif /* ipoib-slots.h */

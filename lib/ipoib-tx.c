@@ -22,10 +22,10 @@
 #include "ipoib-classify.h"
 #include "ipoib-compat.h"
 #include "ipoib-mtu.h"
+#include "ipoib-neigh-private.h"
 #include "ipoib-packet.h"
 #include "ipoib-pool.h"
 #include "ipoib-ring-private.h"
-#include "ipoib-table-private.h"
 #include "ipoib-variant.h"
 #include "netdev.h"
 #include "openvswitch/vlog.h"
@@ -923,7 +923,7 @@ tx_not_sent(struct tx *tx, struct dp_packet **packetp, uint64_t key,
             struct ibv_ah *ah)
 {
     struct ipoib_tx_stats *stats = &tx->txq->stats;
-    uint64_t mac = key >> 16;
+    uint64_t mac = ipoib_swap64(key) >> 16;
 
     if (key == IPOIB_NEIGH_NO_KEY) {
         tx_other(tx, packetp);
@@ -957,17 +957,37 @@ struct tx_burst {
     uint8_t *eths[NETDEV_MAX_BURST]; /* Their data. */
     uint64_t keys[NETDEV_MAX_BURST]; /* Of ipoib_classify(). */
     size_t ip_lens[NETDEV_MAX_BURST];
-    struct ipoib_bucket *homes[NETDEV_MAX_BURST];
+    struct ipoib_index_bucket *homes[NETDEV_MAX_BURST];
+    uint32_t hashes[NETDEV_MAX_BURST];
     struct ipoib_neigh_fast *neighs[NETDEV_MAX_BURST];
 };
+
+/* What ipoib_neigh_find_batch() has found for packet 'i' is not it. */
+static __attribute__((__noinline__)) struct ipoib_neigh_fast *
+tx_search(const struct tx *tx, struct tx_burst *burst, size_t i)
+{
+    struct ipoib_neigh_fast *neigh = NULL;
+
+    if (burst->keys[i] != IPOIB_NEIGH_NO_KEY) {
+        neigh = ipoib_neigh_search_mac(tx->shared->neighs, burst->keys[i]);
+    }
+    return burst->neighs[i] = neigh ? neigh : &no_neigh;
+}
+
+static inline ALWAYS_INLINE struct ipoib_neigh_fast *
+tx_neigh(const struct tx *tx, struct tx_burst *burst, size_t i)
+{
+    return (ipoib_neigh_has_mac(burst->neighs[i], burst->keys[i])
+            ? burst->neighs[i] : tx_search(tx, burst, i));
+}
 
 /* Keeps the MSS of those of 'n' frames that are TCP's SYNs, and go to a
  * neighbour, to its path. */
 static void
-tx_clamp(struct tx *tx, const struct tx_burst *burst, size_t n)
+tx_clamp(struct tx *tx, struct tx_burst *burst, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        uint32_t mtu = burst->neighs[i]->mtu;
+        uint32_t mtu = tx_neigh(tx, burst, i)->mtu;
 
         if (burst->keys[i] != IPOIB_NEIGH_NO_KEY
             && ipoib_mtu_clamp_mss(
@@ -999,8 +1019,7 @@ tx_class_ah(const struct tx *tx, struct ipoib_neigh_fast *neigh)
 static inline ALWAYS_INLINE void
 tx_slice__(struct tx *tx, struct dp_packet *packets[], size_t n, bool classes)
 {
-    const struct ipoib_neigh_table *table = tx->shared->neighs;
-    const struct ipoib_table_view view = ipoib_neigh_macs(table);
+    const struct ipoib_neigh_view view = ipoib_neigh_macs(tx->shared->neighs);
     const uint32_t now = tx->now;
     struct tx_burst burst;
 
@@ -1012,15 +1031,14 @@ tx_slice__(struct tx *tx, struct dp_packet *packets[], size_t n, bool classes)
 
         burst.eths[i] = eth;
         burst.keys[i] = key;
-        burst.homes[i] = ipoib_table_home(&view, key);
+        burst.homes[i] = ipoib_index_home(&view.index, key, &burst.hashes[i]);
     }
-    ipoib_neigh_find_batch(table, view, burst.homes, burst.keys, n, &no_neigh,
-                           burst.neighs);
+    ipoib_neigh_find_batch(&view, burst.homes, burst.hashes, n, burst.neighs);
     if (OVS_UNLIKELY(tx->clamp)) {
         tx_clamp(tx, &burst, n);
     }
     for (size_t i = 0; i < n; i++) {
-        struct ipoib_neigh_fast *neigh = burst.neighs[i];
+        struct ipoib_neigh_fast *neigh = tx_neigh(tx, &burst, i);
         size_t ip_len = burst.ip_lens[i];
         uint8_t *eth = burst.eths[i];
         struct ibv_ah *ah;

@@ -1,0 +1,195 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef IPOIB_INDEX_PRIVATE_H
+#define IPOIB_INDEX_PRIVATE_H 1
+
+/* The inside of an index, for ipoib-index.c and for those who look up many
+ * keys in loops of their own, for each packet of a batch in particular:
+ *
+ *     view = ipoib_index_view(index);
+ *     for each key: home = ipoib_index_home(&view, key, &hash);
+ *     for each key: line = ipoib_index_guess(home, hash);
+ *                   prefetch the line;
+ *     for each key: if the line does not have the key: ipoib_index_find() etc.
+ *
+ * See ipoib-index.c for how it works. */
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
+#include "ipoib-index.h"
+#include "openvswitch/compiler.h"
+#include "ovs-atomic.h"
+#include "ovs-rcu.h"
+#include "util.h"
+
+#define IPOIB_INDEX_ENTRIES 8
+struct ipoib_index_bucket {
+    /* Hashes; of an entry that is free, any. */
+    atomic_uint32_t hashes[IPOIB_INDEX_ENTRIES];
+    /* ipoib_index_line() of the slots; of an entry that is free, 0. */
+    atomic_uint32_t lines[IPOIB_INDEX_ENTRIES];
+};
+BUILD_ASSERT_DECL(sizeof(struct ipoib_index_bucket) == CACHE_LINE_SIZE);
+
+struct ipoib_index_impl {
+    uint64_t multiplier;
+    uint32_t n_buckets;
+    size_t max;                 /* Entries at which it grows. */
+    struct ipoib_index_bucket *buckets;
+    atomic_uint8_t *passed;     /* By bucket: entries that found it full. */
+};
+
+struct ipoib_index {
+    OVSRCU_TYPE(struct ipoib_index_impl *) impl;
+
+    /* The writer's. */
+    size_t n;
+};
+
+/* Around a reader's look at the line, the hash of which it has seen.  A test
+ * has it wait here. */
+#ifndef IPOIB_INDEX_PAUSE
+#define IPOIB_INDEX_PAUSE()
+#endif
+
+/* An index as a reader sees it between two quiescent states. */
+struct ipoib_index_view {
+    struct ipoib_index_bucket *buckets;
+    uint64_t n_buckets;
+    uint64_t multiplier;
+};
+
+static inline struct ipoib_index_view
+ipoib_index_view(const struct ipoib_index *index_)
+{
+    struct ipoib_index *index = CONST_CAST(struct ipoib_index *, index_);
+    const struct ipoib_index_impl *impl
+        = ovsrcu_get(struct ipoib_index_impl *, &index->impl);
+
+    return (struct ipoib_index_view) {
+        .buckets = impl->buckets,
+        .n_buckets = impl->n_buckets,
+        .multiplier = impl->multiplier,
+    };
+}
+
+/* Where 'slot' is in the lines of ipoib_slots_lines(), the first of which is
+ * nobody's. */
+static inline uint32_t
+ipoib_index_line(uint32_t slot)
+{
+    return (slot + 1) * CACHE_LINE_SIZE;
+}
+
+/* The product alone would leave keys that are at equal distances at equal
+ * distances, of which the wrong one brings many into few buckets.  Not all of
+ * the low 16 bits of the key may be 0. */
+static inline uint32_t
+ipoib_index_hash(uint64_t multiplier, uint64_t key)
+{
+    uint64_t x = key * multiplier;
+
+    return (x * x) >> 32;
+}
+
+static inline uint32_t
+ipoib_index_home__(uint32_t hash, uint64_t n_buckets)
+{
+    return (hash * n_buckets) >> 32;
+}
+
+/* The bucket in which 'key' is, if it is not full; prefetched. */
+static inline struct ipoib_index_bucket *
+ipoib_index_home(const struct ipoib_index_view *view, uint64_t key,
+                 uint32_t *hash)
+{
+    struct ipoib_index_bucket *home;
+
+    *hash = ipoib_index_hash(view->multiplier, key);
+    home = &view->buckets[ipoib_index_home__(*hash, view->n_buckets)];
+    OVS_PREFETCH(home);
+    return home;
+}
+
+/* Which entries of 'b' have 'hash': a number of IPOIB_INDEX_MASK_BITS bits for
+ * each. */
+#if defined(__SSE2__) && !defined(__AVX2__)
+#define IPOIB_INDEX_MASK_BITS 2
+#else
+#define IPOIB_INDEX_MASK_BITS 1
+#endif
+static inline unsigned int
+ipoib_index_mask(struct ipoib_index_bucket *b, uint32_t hash)
+{
+    BUILD_ASSERT(IPOIB_INDEX_ENTRIES == 8);
+#ifdef __SSE2__
+    /* It does not matter that such loads are not atomic. */
+    const __m128i *hashes = ALIGNED_CAST(const __m128i *, b->hashes);
+#endif
+#ifdef __AVX2__
+    __m256i equal = _mm256_cmpeq_epi32(_mm256_load_si256((void *) hashes),
+                                       _mm256_set1_epi32(hash));
+
+    return _mm256_movemask_ps(_mm256_castsi256_ps(equal));
+#elif defined(__SSE2__)
+    __m128i wanted = _mm_set1_epi32(hash);
+    __m128i equal = _mm_packs_epi32(_mm_cmpeq_epi32(hashes[0], wanted),
+                                    _mm_cmpeq_epi32(hashes[1], wanted));
+
+    return _mm_movemask_epi8(equal);
+#else
+    unsigned int mask = 0;
+
+    for (int i = 0; i < IPOIB_INDEX_ENTRIES; i++) {
+        uint32_t h;
+
+        atomic_read_relaxed(&b->hashes[i], &h);
+        mask |= (h == hash) << i;
+    }
+    return mask;
+#endif
+}
+
+/* The line of the first entry in 'mask', which is not 0. */
+static inline uint32_t
+ipoib_index_first(struct ipoib_index_bucket *b, unsigned int mask)
+{
+    atomic_uint32_t *lines = b->lines;
+    uint32_t line;
+
+    atomic_thread_fence(memory_order_acquire);
+    IPOIB_INDEX_PAUSE();
+    atomic_read_explicit(&lines[raw_ctz(mask) / IPOIB_INDEX_MASK_BITS], &line,
+                         memory_order_acquire);
+    return line;
+}
+
+/* Returns ipoib_index_line() of a slot whose key has 'hash' and is in 'b'; or
+ * that of any slot, or 0.  If the key is there, it is this slot's in nearly
+ * all cases. */
+static inline uint32_t
+ipoib_index_guess(struct ipoib_index_bucket *b, uint32_t hash)
+{
+    unsigned int mask = ipoib_index_mask(b, hash);
+
+    return OVS_LIKELY(mask) ? ipoib_index_first(b, mask) : 0;
+}
+
+#endif /* ipoib-index-private.h */
