@@ -44,6 +44,8 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-neigh-private.h \
 	lib/ipoib-neigh.c \
 	lib/ipoib-neigh.h \
+	lib/ipoib-offload.c \
+	lib/ipoib-offload.h \
 	lib/ipoib-packet.c \
 	lib/ipoib-packet.h \
 	lib/ipoib-pages.c \
@@ -115,6 +117,8 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-table-private.h \
 	lib/ipoib-table.c \
 	lib/ipoib-table.h \
+	lib/ipoib-tx-offload.c \
+	lib/ipoib-tx-offload.h \
 	lib/ipoib-tx.c \
 	lib/ipoib-tx.h \
 	lib/ipoib-umad.c \

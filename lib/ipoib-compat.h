@@ -30,6 +30,7 @@
 #include "openvswitch/util.h"
 #include "packets.h"
 #include "unixctl.h"
+#include "userspace-tso.h"
 
 /* Packets. */
 
@@ -93,6 +94,43 @@ ipoib_pkt_needs_offload(const struct dp_packet *pkt)
                                  | DP_PACKET_OL_TX_L4_MASK))
            && (flags & DP_PACKET_OL_TX_TCP_SEG
                || !(flags & DP_PACKET_OL_RX_L4_CKSUM_GOOD));
+#endif
+}
+
+/* The bytes of TCP that each segment of 'pkt' is to have at most, or 0 if that
+ * is not known: some releases lose it on the way from the guest. */
+static inline size_t
+ipoib_pkt_segment_size(const struct dp_packet *pkt OVS_UNUSED)
+{
+#if defined(HAVE_DP_PACKET_OFFLOADS)
+    return dp_packet_get_tso_segsz(pkt);
+#elif defined(DPDK_NETDEV)
+    return pkt->source == DPBUF_DPDK ? pkt->mbuf.tso_segsz : 0;
+#else
+    return 0;
+#endif
+}
+
+/* Some releases complete checksums, and later ones cut TCP into segments, for
+ * ports that say in 'ol_flags' of struct netdev that they do not.  On others,
+ * netdev_send() drops such packets then: a port says that it does both, and
+ * gets some if ipoib_may_need_offload(), which is so for all ports or none. */
+#ifdef HAVE_DP_PACKET_OL_SEND_PREPARE
+#define IPOIB_NETDEV_OL_FLAGS 0
+#else
+#define IPOIB_NETDEV_OL_FLAGS                                       \
+    (NETDEV_TX_OFFLOAD_IPV4_CKSUM | NETDEV_TX_OFFLOAD_TCP_CKSUM     \
+     | NETDEV_TX_OFFLOAD_UDP_CKSUM | NETDEV_TX_OFFLOAD_SCTP_CKSUM   \
+     | NETDEV_TX_OFFLOAD_TCP_TSO)
+#endif
+
+static inline bool
+ipoib_may_need_offload(void)
+{
+#ifdef HAVE_DP_PACKET_OL_SEND_PREPARE
+    return false;
+#else
+    return userspace_tso_enabled();
 #endif
 }
 

@@ -131,6 +131,14 @@
     COUNTER(mss_clamped, "tx_mss_clamped", "TCP SYNs whose MSS was lowered") \
     COUNTER(ra_lowered, "tx_ra_lowered",                                     \
             "router advertisements whose MTU was lowered")                   \
+    COUNTER(offload_csum, "tx_offload_csum",                                 \
+            "packets whose checksum was completed")                          \
+    COUNTER(offload_csum_device, "tx_offload_csum_device",                   \
+            "the same, by the device")                                       \
+    COUNTER(offload_segmented, "tx_offload_segmented",                       \
+            "packets that were cut into TCP segments")                       \
+    COUNTER(offload_segments, "tx_offload_segments",                         \
+            "what they were cut into")                                       \
     COUNTER(group_fallback, "tx_group_fallback",                             \
             "sent to the broadcast group, as their own was not to be had")   \
     COUNTER(spoof, "tx_spoof",                                               \
@@ -167,7 +175,7 @@
     COUNTER(drop_untagged, "tx_drop_untagged",                               \
             "untagged frames where only VLANs have partitions")              \
     COUNTER(drop_offload, "tx_drop_offload",                                 \
-            "marked for segmentation or a checksum")                         \
+            "marked for segmentation or a checksum, but malformed")          \
     COUNTER(drop_ring_full, "tx_drop_ring_full",                             \
             "the ring to the control thread was full")                       \
     COUNTER(drop_rate, "tx_drop_rate",                                       \

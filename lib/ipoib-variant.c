@@ -21,6 +21,7 @@
 #include "ipoib-compat.h"
 #include "ipoib-rx.h"
 #include "ipoib-tx.h"
+#include "ipoib-tx-offload.h"
 
 #ifdef HAVE_FAST_CPU_VARIANT
 #include <cpuid.h>
@@ -60,17 +61,28 @@ ipoib_rx_batch(struct ipoib_rxq *rxq, struct dp_packet_batch *batch)
     return CHOOSE(ipoib_rx_batch, rxq, batch);
 }
 
+static void
+tx_complete_batch(struct ipoib_txq *txq, struct dp_packet_batch *batch,
+                  unsigned int class)
+{
+    CHOOSE(ipoib_tx_batch, txq, batch, class);
+}
+
 void
 ipoib_tx_batch(struct ipoib_txq *txq, struct dp_packet_batch *batch)
 {
-    CHOOSE(ipoib_tx_batch, txq, batch, 0);
+    ipoib_tx_batch_class(txq, batch, 0);
 }
 
 void
 ipoib_tx_batch_class(struct ipoib_txq *txq, struct dp_packet_batch *batch,
                      unsigned int class)
 {
-    CHOOSE(ipoib_tx_batch, txq, batch, class);
+    if (OVS_UNLIKELY(ipoib_may_need_offload())) {
+        ipoib_tx_offload_batch(txq, batch, class, tx_complete_batch);
+    } else {
+        tx_complete_batch(txq, batch, class);
+    }
 }
 
 bool

@@ -146,6 +146,7 @@ netdev_ipoib_construct(struct netdev *netdev_)
     netdev->requested_n_txq = 1;
     netdev_->n_rxq = 0;
     netdev_->n_txq = 0;
+    netdev_->ol_flags = IPOIB_NETDEV_OL_FLAGS;
     atomic_init(&netdev->admin_up, true);
     atomic_init(&netdev->carrier, false);
     atomic_init(&netdev->changed, false);

@@ -241,6 +241,9 @@ see config.log])])
                     [netdev-provider.h])
    IPOIB_OVS_MEMBER([dp_packet], [offloads], [HAVE_DP_PACKET_OFFLOADS],
                     [dp-packet.h])
+   IPOIB_OVS_COMPILE([whether Open vSwitch completes checksums itself],
+     [HAVE_DP_PACKET_OL_SEND_PREPARE], [dp-packet.h],
+     [(void) &dp_packet_ol_send_prepare;])
    IPOIB_OVS_MEMBER([dp_packet_batch], [capacity],
                     [HAVE_DP_PACKET_BATCH_CAPACITY], [dp-packet.h])
    IPOIB_OVS_COMPILE([whether Open vSwitch has unixctl_command_reply_json()],

@@ -27,6 +27,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-known.c \
 	tests/test-ipoib-mcast.c \
 	tests/test-ipoib-mtu.c \
+	tests/test-ipoib-offload.c \
 	tests/test-ipoib-packet.c \
 	tests/test-ipoib-path.c \
 	tests/test-ipoib-peer.c \
@@ -96,6 +97,7 @@ SYSTEM_TESTSUITE_AT = \
 	tests/system-ipoib-host.at \
 	tests/system-ipoib-macros.at \
 	tests/system-ipoib-mtu.at \
+	tests/system-ipoib-offload.at \
 	tests/system-ipoib-mcast.at \
 	tests/system-ipoib-moving.at \
 	tests/system-ipoib-openflow.at \

@@ -319,7 +319,8 @@ class Test:
              + n("rx_answered") + n("rx_taken")),
             ("packets that the bridge gave to the port",
              given + n("tx_own") + n("tx_fragments")
-             - n("tx_fragmented"),
+             - n("tx_fragmented") + n("tx_offload_segments")
+             - n("tx_offload_segmented"),
              n("tx_packets") + drops("tx") - n("tx_drop_error")
              + n("tx_answered") + n("tx_taken") + n("tx_waiting")),
             ("rx_packets, as the bridge counts them", n("rx_packets"),
