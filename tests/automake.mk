@@ -69,6 +69,7 @@ tests/ovstest-main.c: Makefile
 TESTSUITE_AT = \
 	tests/testsuite.at \
 	tests/ipoib-bench-harness.at \
+	tests/ipoib-bench-vswitchd.at \
 	tests/ipoib-datapath.at \
 	tests/ipoib-docs.at \
 	tests/ipoib-fabric.at \
@@ -269,3 +270,18 @@ CLEAN_LOCAL += clean-bench
 clean-bench:
 	rm -rf bench-plots
 .PHONY: bench bench-quick bench-plots
+
+# Our daemon with a traffic generator and a stopwatch, for benchmarks: made by
+# "make check", or by name.
+check_PROGRAMS += tests/bench-vswitchd
+tests_bench_vswitchd_SOURCES = \
+	tests/bench-vswitchd-hca.c \
+	tests/bench-vswitchd-netdev.c \
+	tests/bench-vswitchd.c \
+	tests/bench-vswitchd.h
+tests_bench_vswitchd_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=bridge_init \
+	-Wl,--wrap=netdev_rxq_recv -Wl,--wrap=pmd_perf_end_iteration \
+	$(OVS_DPDK_LDFLAGS)
+tests_bench_vswitchd_LDADD = $(vswitchd_ovs_vswitchd_LDADD)
+EXTRA_DIST += tests/bench/vswitchd
+bench bench-quick: tests/bench-vswitchd
