@@ -241,13 +241,17 @@ bench-instructions: tests/ipoib-ovstest
 # each part is; "make bench" takes long, "make bench-quick" less than five
 # minutes.
 EXTRA_DIST += \
+	tests/bench/arp-storm \
 	tests/bench/judge \
 	tests/bench/plot \
 	tests/bench/record \
 	tests/bench/run \
 	tests/bench/targets.json
 
-noinst_PROGRAMS += tests/bench-kernel
+noinst_PROGRAMS += tests/bench-arp tests/bench-kernel
+tests_bench_arp_SOURCES = tests/bench-arp.c
+tests_bench_arp_LDFLAGS = $(AM_LDFLAGS) $(OVS_DPDK_LDFLAGS)
+tests_bench_arp_LDADD = $(IPOIB_LDADD)
 tests_bench_kernel_SOURCES = tests/bench-kernel.c
 tests_bench_kernel_LDFLAGS = $(AM_LDFLAGS) $(OVS_DPDK_LDFLAGS)
 tests_bench_kernel_LDADD = $(IPOIB_LDADD)
