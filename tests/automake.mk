@@ -256,6 +256,23 @@ tests_bench_kernel_SOURCES = tests/bench-kernel.c
 tests_bench_kernel_LDFLAGS = $(AM_LDFLAGS) $(OVS_DPDK_LDFLAGS)
 tests_bench_kernel_LDADD = $(IPOIB_LDADD)
 
+noinst_PROGRAMS += tests/bench-micro
+tests_bench_micro_SOURCES = \
+	tests/bench-micro-device.c \
+	tests/bench-micro-floor.c \
+	tests/bench-micro-load.c \
+	tests/bench-micro-pmds.c \
+	tests/bench-micro-tables.c \
+	tests/bench-micro-translate.c \
+	tests/bench-micro.c \
+	tests/bench-micro.h \
+	tests/ipoib-null-verbs.c \
+	tests/ipoib-null-verbs.h \
+	tests/ipoib-test-gateway.c \
+	tests/ipoib-test-gateway.h
+tests_bench_micro_LDFLAGS = $(AM_LDFLAGS) $(OVS_DPDK_LDFLAGS)
+tests_bench_micro_LDADD = $(IPOIB_LDADD)
+
 # The exit status is that of the run.  What it is worth, judge says.
 RUN_BENCH = \
 	result=0; \

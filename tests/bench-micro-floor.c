@@ -1,0 +1,330 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <config.h>
+#undef NDEBUG
+#include "bench-micro.h"
+
+#include <string.h>
+
+#include "byte-order.h"
+#include "ipoib-pool.h"
+#include "util.h"
+
+/* The floor of a sender: what any program must do that sends UD packets by a
+ * device like bench-micro-device.c's, and nothing else:
+ *
+ *   - read the header of the packet (its first cache line),
+ *   - write a descriptor, of 80 bytes in two cache lines: control segment,
+ *     address vector, pointer to the data,
+ *   - for each burst of 32 packets, ring the doorbell, and read one
+ *     completion (its cache line).
+ *
+ * There is one address vector, which is always at hand; nothing is looked up,
+ * nothing in the packet is changed, and nobody has to release it. */
+
+struct bench_floor_tx {
+    struct ipoib_pool *pool;
+    struct ipoib_buf *bufs;
+    struct bench_device *device;
+    uint8_t **data;
+    size_t n, prepared, sent;
+    struct bench_wqe *sq;
+    struct bench_cqe *cqes;
+    struct bench_doorbell *doorbell, *cq_doorbell;
+    uint32_t head, ci;
+};
+
+static struct ipoib_buf *
+take_buffers(struct ipoib_pool *pool, size_t n)
+{
+    struct ipoib_buf *bufs = xcalloc(n, sizeof *bufs);
+    size_t n_got = ipoib_pool_get(pool, bufs, n);
+
+    ovs_assert(n_got == n);
+    return bufs;
+}
+
+static void
+give_buffers(struct ipoib_pool *pool, struct ipoib_buf *bufs, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        ipoib_pool_put(pool, bufs[i].id);
+    }
+    free(bufs);
+    ipoib_pool_detach(pool);
+}
+
+struct bench_floor_tx *
+bench_floor_tx_create(size_t n)
+{
+    struct bench_floor_tx *tx = xzalloc(sizeof *tx);
+
+    tx->device = bench_device_open();
+    tx->pool = ipoib_pool_create(&bench_verbs, &tx->device->pd, n, 2048, -1);
+    tx->bufs = take_buffers(tx->pool, n);
+    tx->n = n;
+    tx->data = xcalloc(n, sizeof *tx->data);
+    for (size_t i = 0; i < n; i++) {
+        tx->data[i] = tx->bufs[i].data;
+    }
+    tx->sq = xzalloc_cacheline(BENCH_SEND_DESC * sizeof *tx->sq);
+    tx->cqes = xzalloc_cacheline(BENCH_SEND_DESC * sizeof *tx->cqes);
+    tx->doorbell = xzalloc_cacheline(sizeof *tx->doorbell);
+    tx->cq_doorbell = xzalloc_cacheline(sizeof *tx->cq_doorbell);
+    return tx;
+}
+
+void
+bench_floor_tx_destroy(struct bench_floor_tx *tx)
+{
+    give_buffers(tx->pool, tx->bufs, tx->n);
+    bench_device_close(tx->device);
+    free_cacheline(tx->sq);
+    free_cacheline(tx->cqes);
+    free_cacheline(tx->doorbell);
+    free_cacheline(tx->cq_doorbell);
+    free(tx->data);
+    free(tx);
+}
+
+/* What was in the line that bench_floor_tx_run() reads of packet 'i'. */
+static uint32_t
+floor_mark(size_t i)
+{
+    return i * 2654435761u;
+}
+
+static void
+floor_tx_prepare(void *tx_)
+{
+    struct bench_floor_tx *tx = tx_;
+    size_t ahead = tx->sent + tx->n / 2;
+
+    for (; tx->prepared < ahead; tx->prepared++) {
+        size_t i = tx->prepared;
+        uint8_t *eth = tx->data[i & (tx->n - 1)];
+        uint32_t mark = floor_mark(i);
+
+        bench_write_frame(eth, eth_addr_broadcast, i, i, BENCH_IP_LEN);
+        memcpy(eth, &mark, sizeof mark);
+    }
+}
+
+static void
+floor_tx_run(void *tx_)
+{
+    struct bench_floor_tx *tx = tx_;
+    uint8_t **data = &tx->data[tx->sent & (tx->n - 1)];
+    const ovs_be32 qkey = htonl(GW_QKEY), lkey = htonl(100);
+    const ovs_be32 length = htonl(BENCH_IP_LEN + 4);
+    const ovs_be32 op = htonl(0x100 << 8 | 5);
+    const struct bench_av av = { .path = { 0 } };
+    uint32_t head = tx->head;
+
+    for (size_t burst = 0; burst < BENCH_N_BURSTS; burst++) {
+        const struct bench_cqe *cqe
+            = &tx->cqes[tx->ci & (BENCH_SEND_DESC - 1)];
+        uint64_t ctrl;
+
+        for (size_t i = 0; i < BENCH_BURST; i++, head++) {
+            struct bench_wqe *wqe = &tx->sq[head & (BENCH_SEND_DESC - 1)];
+            const uint8_t *packet = *data++;
+            ovs_be32 header;
+
+            memcpy(&header, packet, sizeof header);
+            wqe->ctrl[0] = htonl(head << 8 | BENCH_OP_SEND);
+            wqe->ctrl[1] = op;
+            wqe->ctrl[2] = i + 1 == BENCH_BURST
+                           ? htonl(BENCH_CTRL_SIGNALED) : 0;
+            wqe->ctrl[3] = 0;
+            wqe->av = av;
+            wqe->av.qkey = qkey;
+            wqe->av.dqpn = header;
+            wqe->data.length = length;
+            wqe->data.lkey = lkey;
+            wqe->data.addr = htonll((uintptr_t) packet + 10);
+        }
+        memcpy(&ctrl, tx->sq[(head - BENCH_BURST)
+                             & (BENCH_SEND_DESC - 1)].ctrl, sizeof ctrl);
+        bench_ring(tx->doorbell, head, ctrl);
+        bench_use(cqe->op_own);
+        tx->cq_doorbell->record = ++tx->ci;
+    }
+    tx->head = head;
+}
+
+static void
+floor_tx_finish(void *tx_)
+{
+    struct bench_floor_tx *tx = tx_;
+
+    tx->sent += BENCH_WINDOW;
+    for (size_t i = 0; i < BENCH_SEND_DESC; i++) {
+        uint32_t head = tx->head - BENCH_SEND_DESC + i;
+        const struct bench_wqe *wqe = &tx->sq[head & (BENCH_SEND_DESC - 1)];
+        uint32_t mark = floor_mark(tx->sent - BENCH_SEND_DESC + i);
+
+        ovs_assert(!memcmp(&wqe->av.dqpn, &mark, sizeof mark));
+    }
+}
+
+struct bench_workload
+bench_floor_tx_workload(struct bench_floor_tx *tx)
+{
+    return (struct bench_workload) {
+        .label = "transmit floor",
+        .prepare = floor_tx_prepare,
+        .run = floor_tx_run,
+        .finish = floor_tx_finish,
+        .aux = tx,
+    };
+}
+
+/* The floor of a receiver:
+ *
+ *   - read the completion (its cache line),
+ *   - read the header of the packet (a cache line), and hand the packet on,
+ *   - write a descriptor of 16 bytes for another buffer in its place,
+ *   - for each burst of 32 packets, ring the doorbell and tell the completion
+ *     queue how far it has come. */
+
+struct bench_floor_rx {
+    struct ipoib_pool *pool;
+    struct ipoib_buf *bufs;
+    struct bench_device *device;
+    size_t n;                   /* Half are posted, half are in 'fifo'. */
+    uint64_t *fifo;             /* Buffers that are delivered, or free. */
+    uint64_t *posted;
+    struct bench_data_seg *rq;
+    struct bench_cqe *cqes;
+    struct bench_doorbell *doorbell, *cq_doorbell;
+    uint32_t ci, filled;
+    uint64_t sum, expected;     /* Of 'mark's of the headers. */
+};
+
+struct bench_floor_rx *
+bench_floor_rx_create(size_t n)
+{
+    struct bench_floor_rx *rx = xzalloc(sizeof *rx);
+
+    rx->device = bench_device_open();
+    rx->pool = ipoib_pool_create(&bench_verbs, &rx->device->pd, n, 2048, -1);
+    rx->bufs = take_buffers(rx->pool, n);
+    rx->n = n;
+    rx->fifo = xcalloc(n / 2, sizeof *rx->fifo);
+    rx->posted = xcalloc(n / 2, sizeof *rx->posted);
+    rx->rq = xzalloc_cacheline(n / 2 * sizeof *rx->rq);
+    for (size_t i = 0; i < n / 2; i++) {
+        rx->posted[i] = rx->bufs[i].id;
+        rx->fifo[i] = rx->bufs[n / 2 + i].id;
+    }
+    rx->cqes = xzalloc_cacheline(n / 2 * sizeof *rx->cqes);
+    rx->doorbell = xzalloc_cacheline(sizeof *rx->doorbell);
+    rx->cq_doorbell = xzalloc_cacheline(sizeof *rx->cq_doorbell);
+    return rx;
+}
+
+void
+bench_floor_rx_destroy(struct bench_floor_rx *rx)
+{
+    give_buffers(rx->pool, rx->bufs, rx->n);
+    bench_device_close(rx->device);
+    free_cacheline(rx->rq);
+    free_cacheline(rx->cqes);
+    free_cacheline(rx->doorbell);
+    free_cacheline(rx->cq_doorbell);
+    free(rx->posted);
+    free(rx->fifo);
+    free(rx);
+}
+
+/* The wire fills what is posted. */
+static void
+floor_rx_prepare(void *rx_)
+{
+    struct bench_floor_rx *rx = rx_;
+    uint32_t mask = rx->n / 2 - 1;
+
+    for (; rx->filled - rx->ci <= mask; rx->filled++) {
+        uint32_t i = rx->filled & mask;
+        uint8_t *data = (uint8_t *) (uintptr_t) rx->posted[i];
+
+        bench_cqe_write(&rx->cqes[i], rx->filled, mask, 100, 0x2000,
+                        BENCH_HOST_QPN, 44 + BENCH_IP_LEN);
+        bench_write_ipoib(data + 40, rx->filled & 0xffff, rx->filled,
+                          BENCH_IP_LEN);
+    }
+}
+
+static void
+floor_rx_run(void *rx_)
+{
+    struct bench_floor_rx *rx = rx_;
+    const ovs_be32 length = htonl(40 + 2048), lkey = htonl(100);
+    uint32_t mask = rx->n / 2 - 1;
+    uint64_t sum = rx->sum;
+    uint32_t ci = rx->ci;
+
+    for (size_t burst = 0; burst < BENCH_N_BURSTS; burst++) {
+        for (size_t i = 0; i < BENCH_BURST; i++, ci++) {
+            const struct bench_cqe *cqe = &rx->cqes[ci & mask];
+            uint32_t j = ntohs(cqe->wqe_counter) & mask;
+            uint64_t *fifo = &rx->fifo[ci & mask];
+            uint64_t addr = rx->posted[j], next = *fifo;
+            uint32_t header;
+
+            memcpy(&header, (const uint8_t *) (uintptr_t) addr + 56,
+                   sizeof header);
+            sum += header + ntohl(cqe->byte_cnt) + ntohl(cqe->flags_rqpn);
+            *fifo = addr;
+            rx->posted[j] = next;
+            rx->rq[j].length = length;
+            rx->rq[j].lkey = lkey;
+            rx->rq[j].addr = htonll(next);
+        }
+        bench_ring(rx->doorbell, ci, 0);
+        rx->cq_doorbell->record = ci;
+    }
+    rx->ci = ci;
+    rx->sum = sum;
+}
+
+static void
+floor_rx_finish(void *rx_)
+{
+    struct bench_floor_rx *rx = rx_;
+
+    for (size_t i = 0; i < BENCH_WINDOW; i++) {
+        uint32_t k = rx->ci - BENCH_WINDOW + i, header;
+        uint8_t ipoib[4 + BENCH_IP_LEN];
+
+        bench_write_ipoib(ipoib, k & 0xffff, k, BENCH_IP_LEN);
+        memcpy(&header, ipoib + 16, sizeof header);
+        rx->expected += header + 44 + BENCH_IP_LEN + 0x2000;
+    }
+    ovs_assert(rx->sum == rx->expected);
+}
+
+struct bench_workload
+bench_floor_rx_workload(struct bench_floor_rx *rx)
+{
+    return (struct bench_workload) {
+        .label = "receive floor",
+        .prepare = floor_rx_prepare,
+        .run = floor_rx_run,
+        .finish = floor_rx_finish,
+        .aux = rx,
+    };
+}

@@ -1,0 +1,220 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <config.h>
+#undef NDEBUG
+#include "bench-micro.h"
+
+#include <stdlib.h>
+
+#include "util.h"
+
+/* Translate, look up, post: ipoib_tx_batch() and ipoib_rx_batch() against the
+ * floors of bench-micro-floor.c, and against themselves with more neighbours
+ * or longer packets.
+ *
+ * What is in the time of ours: all that ipoib_tx_batch() and ipoib_rx_batch()
+ * do, and what the driver of the device does (bench-micro-device.c), that is
+ * what the floor does, whose descriptors are the same.  A receive includes
+ * that a buffer of the pool takes the place of the one that was delivered.
+ *
+ * What is not: what OVS has done before, that is, frames to be sent were just
+ * written, and batches are ready; and releasing packets, which is a matter of
+ * the pool.  That is measured as well, in the series "with-release".
+ *
+ * Packets are frames of 64 bytes from 16 hosts; each is to or from a
+ * neighbour that is drawn at random from all of them. */
+
+#define N_L2 4096               /* Buffers of which the headers are in the L2
+                                 * cache. */
+#define N_L3 65536              /* ... in the L3 cache, at best. */
+
+/* Workloads by neighbours. */
+#define N_COUNTS 5
+static const size_t counts[N_COUNTS] = { 1, 1000, 10000, 100000, 1000000 };
+#define COUNT_1K 1
+#define COUNT_1M 4
+
+struct worlds {
+    struct bench_world *worlds[N_COUNTS];
+    struct bench_tx *tx[N_COUNTS];
+    struct bench_rx *rx[N_COUNTS];
+    struct bench_cmap *cmaps[N_COUNTS];
+};
+
+static void
+worlds_create(struct worlds *w, enum bench_effort effort)
+{
+    for (size_t i = 0; i < N_COUNTS; i++) {
+        size_t n = MIN(counts[i], bench_choose(effort, 1000, 1000000,
+                                               1000000));
+
+        w->worlds[i] = bench_world_get(n);
+        w->tx[i] = bench_tx_create(w->worlds[i], N_L2, BENCH_IP_LEN, true);
+        w->rx[i] = bench_rx_create(w->worlds[i], NULL, N_L2, BENCH_IP_LEN);
+        w->cmaps[i] = bench_cmap_create(w->worlds[i]);
+    }
+}
+
+static void
+worlds_destroy(struct worlds *w)
+{
+    for (size_t i = 0; i < N_COUNTS; i++) {
+        bench_cmap_destroy(w->cmaps[i]);
+        bench_rx_destroy(w->rx[i]);
+        bench_tx_destroy(w->tx[i]);
+    }
+}
+
+static void
+destroy_all(struct bench_workload w[], size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        bench_workload_destroy(&w[i]);
+    }
+}
+
+static void
+translate_l2(struct worlds *worlds, size_t n_rounds)
+{
+    struct bench_floor_tx *floor_tx = bench_floor_tx_create(N_L2);
+    struct bench_floor_rx *floor_rx = bench_floor_rx_create(N_L2);
+    struct bench_workload w[4 + 3 * N_COUNTS];
+    struct bench_workload *tx_floor = &w[0], *rx_floor = &w[1];
+    struct bench_workload *tx = &w[2], *rx = &w[2 + N_COUNTS];
+    struct bench_workload *cmap = &w[2 + 2 * N_COUNTS];
+    struct bench_workload *tx_floor2 = &w[2 + 3 * N_COUNTS];
+    struct bench_workload *rx_floor2 = &w[3 + 3 * N_COUNTS];
+
+    *tx_floor = *tx_floor2 = bench_floor_tx_workload(floor_tx);
+    *rx_floor = *rx_floor2 = bench_floor_rx_workload(floor_rx);
+    for (size_t i = 0; i < N_COUNTS; i++) {
+        tx[i] = bench_tx_workload(worlds->tx[i]);
+        rx[i] = bench_rx_workload(worlds->rx[i]);
+        cmap[i] = bench_cmap_workload(worlds->cmaps[i]);
+    }
+
+    const struct bench_figure figures[] = {
+        { "tx-floor-1k", &tx[COUNT_1K], tx_floor, false },
+        { "tx-floor-1m", &tx[COUNT_1M], tx_floor, false },
+        { "rx-floor-1k", &rx[COUNT_1K], rx_floor, false },
+        { "rx-floor-1m", &rx[COUNT_1M], rx_floor, false },
+        { "neighbours-1m-tx", &tx[COUNT_1M], &tx[COUNT_1K], false },
+        { "neighbours-1m-rx", &rx[COUNT_1M], &rx[COUNT_1K], false },
+        { "tx-floor-1k", tx_floor2, tx_floor, true },
+        { "tx-floor-1m", tx_floor2, tx_floor, true },
+        { "rx-floor-1k", rx_floor2, rx_floor, true },
+        { "rx-floor-1m", rx_floor2, rx_floor, true },
+    };
+    bench_rounds(w, ARRAY_SIZE(w), figures, ARRAY_SIZE(figures), n_rounds);
+
+    for (size_t i = 0; i < N_COUNTS; i++) {
+        bench_print_median("cost-by-neighbours", "transmit", &tx[i]);
+        bench_print_median("cost-by-neighbours", "receive", &rx[i]);
+        bench_print_median("cost-by-neighbours", "cmap", &cmap[i]);
+        tx_floor->x = rx_floor->x = tx[i].x;
+        bench_print_median("cost-by-neighbours", "transmit floor", tx_floor);
+        bench_print_median("cost-by-neighbours", "receive floor", rx_floor);
+    }
+    destroy_all(w, ARRAY_SIZE(w));
+    bench_floor_tx_destroy(floor_tx);
+    bench_floor_rx_destroy(floor_rx);
+}
+
+/* The same with headers that are not in the L2 cache, and with packets that
+ * have to be released. */
+static void
+translate_l3(struct worlds *worlds, size_t n_bufs, size_t n_rounds)
+{
+    struct bench_floor_tx *floor_tx = bench_floor_tx_create(n_bufs);
+    struct bench_floor_rx *floor_rx = bench_floor_rx_create(n_bufs);
+    static const size_t which[] = { COUNT_1K, COUNT_1M };
+    struct bench_tx *tx[ARRAY_SIZE(which)], *released[ARRAY_SIZE(which)];
+    struct bench_rx *rx[ARRAY_SIZE(which)];
+    struct bench_workload w[2 + 3 * ARRAY_SIZE(which)];
+    size_t n = 0;
+
+    w[n++] = bench_floor_tx_workload(floor_tx);
+    w[n++] = bench_floor_rx_workload(floor_rx);
+    for (size_t i = 0; i < ARRAY_SIZE(which); i++) {
+        struct bench_world *world = worlds->worlds[which[i]];
+
+        tx[i] = bench_tx_create(world, n_bufs, BENCH_IP_LEN, true);
+        rx[i] = bench_rx_create(world, NULL, n_bufs, BENCH_IP_LEN);
+        released[i] = bench_tx_create(world, N_L2, BENCH_IP_LEN, false);
+        w[n++] = bench_tx_workload(tx[i]);
+        w[n++] = bench_rx_workload(rx[i]);
+        w[n++] = bench_tx_workload(released[i]);
+    }
+    bench_rounds(w, n, NULL, 0, n_rounds);
+
+    for (size_t i = 0; i < ARRAY_SIZE(which); i++) {
+        struct bench_workload *ours = &w[2 + 3 * i];
+
+        w[0].x = w[1].x = ours->x;
+        bench_print_median("floor-l3", "transmit floor", &w[0]);
+        bench_print_median("floor-l3", "receive floor", &w[1]);
+        bench_print_median("floor-l3", "transmit", &ours[0]);
+        bench_print_median("floor-l3", "receive", &ours[1]);
+        bench_print_median("with-release", "transmit", &ours[2]);
+        bench_tx_destroy(tx[i]);
+        bench_rx_destroy(rx[i]);
+        bench_tx_destroy(released[i]);
+    }
+    destroy_all(w, n);
+    bench_floor_tx_destroy(floor_tx);
+    bench_floor_rx_destroy(floor_rx);
+}
+
+void
+bench_translate(enum bench_effort effort)
+{
+    struct worlds worlds;
+
+    worlds_create(&worlds, effort);
+    translate_l2(&worlds, bench_choose(effort, 8, 600, 3000));
+    translate_l3(&worlds, bench_choose(effort, 2 * N_L2, N_L3, N_L3),
+                 bench_choose(effort, 2, 200, 1000));
+    worlds_destroy(&worlds);
+}
+
+/* Length of packets: nothing is copied, so that it should not matter.  Packets
+ * come from the pool and are released to it; short ones are sent inline. */
+
+void
+bench_sizes(enum bench_effort effort)
+{
+    static const size_t lens[] = { 64, 512, 1500, 2044, 4092 };
+    struct bench_world *world = bench_world_get(1000);
+    struct bench_workload w[2 * ARRAY_SIZE(lens)];
+    struct bench_tx *tx[ARRAY_SIZE(lens)];
+    struct bench_rx *rx[ARRAY_SIZE(lens)];
+
+    for (size_t i = 0; i < ARRAY_SIZE(lens); i++) {
+        tx[i] = bench_tx_create(world, N_L2, lens[i], false);
+        rx[i] = bench_rx_create(world, NULL, N_L2, lens[i]);
+        w[2 * i] = bench_tx_workload(tx[i]);
+        w[2 * i + 1] = bench_rx_workload(rx[i]);
+        w[2 * i].x = w[2 * i + 1].x = lens[i];
+    }
+    bench_rounds(w, ARRAY_SIZE(w), NULL, 0,
+                 bench_choose(effort, 2, 300, 1500));
+    for (size_t i = 0; i < ARRAY_SIZE(lens); i++) {
+        bench_print_median("size-4092-micro", "transmit", &w[2 * i]);
+        bench_print_median("size-4092-micro", "receive", &w[2 * i + 1]);
+        bench_tx_destroy(tx[i]);
+        bench_rx_destroy(rx[i]);
+    }
+    destroy_all(w, ARRAY_SIZE(w));
+}
