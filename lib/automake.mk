@@ -79,6 +79,8 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-ring-private.h \
 	lib/ipoib-ring.c \
 	lib/ipoib-ring.h \
+	lib/ipoib-rx-refill.c \
+	lib/ipoib-rx-search.c \
 	lib/ipoib-rx.c \
 	lib/ipoib-rx.h \
 	lib/ipoib-sa-inform.c \
@@ -142,6 +144,7 @@ lib_libipoib_la_SOURCES = \
 if FAST_CPU_VARIANT
 noinst_LTLIBRARIES += lib/libipoibfast.la
 lib_libipoibfast_la_SOURCES = \
+	lib/ipoib-rx-refill.c \
 	lib/ipoib-rx.c \
 	lib/ipoib-tx.c
 lib_libipoibfast_la_CFLAGS = $(AM_CFLAGS) $(FAST_CPU_CFLAGS)

@@ -34,17 +34,35 @@
 
 /* Packets. */
 
-/* Makes 'pkt', whose memory and source stay as they are, a fresh Ethernet
- * packet: what the last use of a recycled packet left in it is gone.  The
- * caller sets data and size. */
-static inline void
-ipoib_pkt_reset(struct dp_packet *pkt)
+/* Makes 'pkt', of 'source', a fresh Ethernet packet: what the last use of a
+ * recycled packet left in it is gone, but for its metadata, which the receiver
+ * initialises (see netdev_rxq_recv()).  The caller sets data and size. */
+static inline ALWAYS_INLINE void
+ipoib_pkt_reset(struct dp_packet *pkt, enum dp_packet_source source)
 {
+#if !defined(DPDK_NETDEV) && !defined(HAVE_DP_PACKET_OFFLOADS)
+    /* All at once. */
+    static const struct dp_packet fresh = {
+        .source = DPBUF_AFXDP,
+        .l2_5_ofs = UINT16_MAX,
+        .l3_ofs = UINT16_MAX,
+        .l4_ofs = UINT16_MAX,
+        .packet_type = CONSTANT_HTONL(PT_ETH),
+    };
+    enum { START = offsetof(struct dp_packet, ol_flags),
+           END = offsetof(struct dp_packet, md) };
+
+    if (source == DPBUF_AFXDP) {
+        memcpy((char *) pkt + START, (const char *) &fresh + START,
+               END - START);
+        return;
+    }
+#endif
     dp_packet_reset_offsets(pkt);
     dp_packet_reset_cutlen(pkt);
-    pkt_metadata_init(&pkt->md, 0);
     dp_packet_reset_offload(pkt);
     dp_packet_init_specific(pkt);
+    pkt->source = source;
     pkt->packet_type = htonl(PT_ETH);
 }
 

@@ -29,7 +29,7 @@
  * OVS frees such a packet by free_afxdp_buf(), which pushes the 4096-byte
  * aligned address below its base to the 'struct umem_pool' that stands before
  * the packet.  All references to that function lead to ours (the linker's
- * option --wrap), which puts the frame into the thread's magazine.
+ * option --wrap), which puts the buffer into the thread's magazine.
  * netdev-afxdp, once it has sent packets, pushes their frames to the umem_pool
  * itself.  So that is the store, and frames come home both ways. */
 
@@ -40,7 +40,9 @@ static struct afxdp_store {
     struct umem_pool umem;
 } OVS_ALIGNED_VAR(CACHE_LINE_SIZE) stores[IPOIB_MAGAZINE_SLOTS];
 
-#define HEADER_SIZE ROUND_UP(sizeof(struct dp_packet_afxdp), CACHE_LINE_SIZE)
+/* Where the first buffer begins: in front of its packet there is a pointer. */
+#define DATA_OFS (CACHE_LINE_SIZE + IPOIB_POOL_PACKET_OFS)
+BUILD_ASSERT_DECL(offsetof(struct dp_packet_afxdp, packet) <= CACHE_LINE_SIZE);
 
 static struct umem_pool *
 pool_umem(const struct ipoib_pool *pool)
@@ -49,35 +51,35 @@ pool_umem(const struct ipoib_pool *pool)
 }
 
 static void
-afxdp_init_packets(struct ipoib_pool *pool, uint8_t *xpackets)
+afxdp_init_packets(struct ipoib_pool *pool)
 {
     for (size_t i = 0; i < pool->n; i++) {
-        struct dp_packet_afxdp *xpacket = (void *) (xpackets
-                                                    + i * HEADER_SIZE);
-        uint8_t *frame = ipoib_pool_frame(pool, i);
-        uint8_t *data = (uint8_t *) (uintptr_t) ipoib_pool_id(pool, frame, i);
-        uint8_t *base = data - IPOIB_POOL_HEADROOM;
-        size_t allocated = pool->stride - (base - frame);
+        uint64_t id = ipoib_pool_id(pool, i);
+        uintptr_t base = id - IPOIB_POOL_HEADROOM;
+        size_t allocated = pool->stride
+                           - (base - (uintptr_t) ipoib_pool_frame(pool, i));
+        struct dp_packet_afxdp *xpacket
+            = CONTAINER_OF(ipoib_pool_packet(id), struct dp_packet_afxdp,
+                           packet);
 
         xpacket->mpool = pool_umem(pool);
-        dp_packet_use_afxdp(&xpacket->packet, data, MIN(allocated, UINT16_MAX),
-                            IPOIB_POOL_HEADROOM);
+        dp_packet_use_afxdp(&xpacket->packet, (void *) (uintptr_t) id,
+                            MIN(allocated, UINT16_MAX), IPOIB_POOL_HEADROOM);
     }
 }
 
 static int
 afxdp_init(struct ipoib_pool *pool, int numa_id)
 {
-    size_t need = IPOIB_POOL_HEADROOM + pool->size
+    size_t need = DATA_OFS + pool->size
                   + IPOIB_POOL_COLOURS * CACHE_LINE_SIZE;
-    uint8_t *xpackets;
     int error;
 
     if (pool->slot < 0) {
         return ENOSPC;
     }
     ipoib_pool_set_stride(pool, ROUND_UP_POW2(MAX(need, FRAME_ALIGN)),
-                          IPOIB_POOL_HEADROOM);
+                          DATA_OFS);
     error = ipoib_pool_map(pool, MAX(pool->stride, 2 << 20), numa_id);
     if (error) {
         return error;
@@ -86,12 +88,9 @@ afxdp_init(struct ipoib_pool *pool, int numa_id)
     if (error) {
         return error;
     }
-    xpackets = xzalloc_cacheline(pool->n * HEADER_SIZE);
-    pool->aux = xpackets;
-    pool->headers = xpackets + offsetof(struct dp_packet_afxdp, packet);
-    pool->header_stride = HEADER_SIZE;
-    pool->memory += pool->n * (HEADER_SIZE + sizeof(void *));
-    afxdp_init_packets(pool, xpackets);
+    pool->aux = pool_umem(pool);
+    pool->memory += pool->n * sizeof(void *);
+    afxdp_init_packets(pool);
     ipoib_pool_fill(pool);
     return 0;
 }
@@ -100,18 +99,15 @@ static void
 afxdp_uninit(struct ipoib_pool *pool)
 {
     if (pool->aux) {
-        umem_pool_cleanup(pool_umem(pool));
-        free_cacheline(pool->aux);
+        umem_pool_cleanup(pool->aux);
     }
     ipoib_pool_unmap(pool);
 }
 
 /* umem_elem_pop_n() takes all or nothing. */
 static size_t
-afxdp_get(struct ipoib_pool *pool, void *frames[], size_t n)
+pop_frames(struct umem_pool *umem, void *frames[], size_t n)
 {
-    struct umem_pool *umem = pool_umem(pool);
-
     if (!umem_elem_pop_n(umem, n, frames)) {
         return n;
     }
@@ -124,10 +120,37 @@ afxdp_get(struct ipoib_pool *pool, void *frames[], size_t n)
     return n;
 }
 
-static void
-afxdp_put(struct ipoib_pool *pool, void *frames[], size_t n)
+static size_t
+afxdp_get(struct ipoib_pool *pool, uint64_t ids[], size_t n)
 {
-    umem_elem_push_n(pool_umem(pool), n, frames);
+    void *frames[IPOIB_MAGAZINE];
+    size_t part, done = 0;
+
+    do {
+        part = pop_frames(pool_umem(pool), frames,
+                          MIN(n - done, ARRAY_SIZE(frames)));
+        for (size_t i = 0; i < part; i++) {
+            ids[done++] = ipoib_pool_id(pool, ipoib_pool_index(
+                                            pool, (uintptr_t) frames[i]));
+        }
+    } while (part && done < n);
+    return done;
+}
+
+static void
+afxdp_put(struct ipoib_pool *pool, const uint64_t ids[], size_t n)
+{
+    void *frames[IPOIB_MAGAZINE];
+
+    for (size_t done = 0; done < n; ) {
+        size_t i, part = MIN(n - done, ARRAY_SIZE(frames));
+
+        for (i = 0; i < part; i++) {
+            frames[i] = ipoib_pool_frame(pool,
+                                         ipoib_pool_index(pool, ids[done++]));
+        }
+        umem_elem_push_n(pool_umem(pool), part, frames);
+    }
 }
 
 static size_t
@@ -160,9 +183,7 @@ __wrap_free_afxdp_buf(struct dp_packet *packet)
                    / sizeof stores[0]);
 
     if (OVS_LIKELY(slot < IPOIB_MAGAZINE_SLOTS)) {
-        uintptr_t base = (uintptr_t) dp_packet_base(packet);
-
-        ipoib_magazine_put_one(slot, (void *) ROUND_DOWN(base, FRAME_ALIGN));
+        ipoib_magazine_put_one(slot, ipoib_pool_packet_id(packet));
     } else {
         __real_free_afxdp_buf(packet);
     }

@@ -29,9 +29,9 @@ copy_init(struct ipoib_pool *pool, int numa_id)
 
     ipoib_pool_store_init(pool);
     ipoib_pool_set_stride(pool,
-                          ROUND_UP(IPOIB_POOL_HEADROOM + pool->size,
+                          ROUND_UP(IPOIB_POOL_PACKET_OFS + pool->size,
                                    CACHE_LINE_SIZE),
-                          IPOIB_POOL_HEADROOM);
+                          IPOIB_POOL_PACKET_OFS);
     error = ipoib_pool_map(pool, 4096, numa_id);
     if (error) {
         return error;

@@ -36,7 +36,7 @@ static struct ovs_mutex mutex = OVS_MUTEX_INITIALIZER;
 static struct ovs_list owners OVS_GUARDED_BY(mutex)
     = OVS_LIST_INITIALIZER(&owners);
 
-/* Read without the mutex by those who have a frame of the pool. */
+/* Read without the mutex by those who have a buffer of the pool. */
 static struct ipoib_pool *pools[IPOIB_MAGAZINE_SLOTS];
 
 /* A grace period is on, after which those that are 'closing' are emptied. */
@@ -94,7 +94,7 @@ ipoib_magazine_detach(struct ipoib_pool *pool)
 
 /* Threads. */
 
-/* Moves all frames of 'm' to the store of the pool that has 'slot'. */
+/* Moves all buffers of 'm' to the store of the pool that has 'slot'. */
 static void
 magazine_empty(struct ipoib_magazine *m, unsigned int slot)
     OVS_REQUIRES(mutex)
@@ -103,7 +103,7 @@ magazine_empty(struct ipoib_magazine *m, unsigned int slot)
 
     atomic_read_relaxed(&m->n, &n);
     if (n) {
-        pools[slot]->ops->put(pools[slot], m->frames, n);
+        pools[slot]->ops->put(pools[slot], m->ids, n);
         atomic_store_relaxed(&m->n, 0);
     }
 }
@@ -177,7 +177,7 @@ magazine_open(unsigned int slot)
 }
 
 size_t
-ipoib_magazine_get(struct ipoib_pool *pool, void *frames[], size_t n)
+ipoib_magazine_get(struct ipoib_pool *pool, uint64_t ids[], size_t n)
 {
     struct ipoib_magazine *m = NULL;
     size_t done = 0;
@@ -187,7 +187,7 @@ ipoib_magazine_get(struct ipoib_pool *pool, void *frames[], size_t n)
         m = magazine_open(pool->slot);
     }
     if (!m) {
-        return pool->ops->get(pool, frames, n);
+        return pool->ops->get(pool, ids, n);
     }
 
     atomic_read_relaxed(&m->n, &have);
@@ -195,12 +195,12 @@ ipoib_magazine_get(struct ipoib_pool *pool, void *frames[], size_t n)
         size_t take = MIN(n - done, have);
 
         have -= take;
-        memcpy(&frames[done], &m->frames[have], take * sizeof *frames);
+        memcpy(&ids[done], &m->ids[have], take * sizeof *ids);
         done += take;
         if (done == n) {
             break;
         }
-        have = pool->ops->get(pool, m->frames, m->chunk);
+        have = pool->ops->get(pool, m->ids, m->chunk);
         if (!have) {
             break;
         }
@@ -210,37 +210,37 @@ ipoib_magazine_get(struct ipoib_pool *pool, void *frames[], size_t n)
 }
 
 void
-ipoib_magazine_put(struct ipoib_pool *pool, void *frames[], size_t n)
+ipoib_magazine_put(struct ipoib_pool *pool, const uint64_t ids[], size_t n)
 {
     if (pool->slot < 0) {
-        pool->ops->put(pool, frames, n);
+        pool->ops->put(pool, ids, n);
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        ipoib_magazine_put_one(pool->slot, frames[i]);
+        ipoib_magazine_put_one(pool->slot, ids[i]);
     }
 }
 
 /* What ipoib_magazine_put_one() does not do.  A full magazine gives away the
- * frames that have been in it for longest. */
+ * buffers that have been in it for longest. */
 void
-ipoib_magazine_put_slot(unsigned int slot, void *frame)
+ipoib_magazine_put_slot(unsigned int slot, uint64_t id)
 {
     struct ipoib_magazine *m = magazine_open(slot);
     struct ipoib_pool *pool = pools[slot];
     uint32_t n;
 
     if (!m) {
-        pool->ops->put(pool, &frame, 1);
+        pool->ops->put(pool, &id, 1);
         return;
     }
     atomic_read_relaxed(&m->n, &n);
     if (n >= 2 * m->chunk) {
-        pool->ops->put(pool, m->frames, m->chunk);
+        pool->ops->put(pool, m->ids, m->chunk);
         n -= m->chunk;
-        memmove(m->frames, &m->frames[m->chunk], n * sizeof *m->frames);
+        memmove(m->ids, &m->ids[m->chunk], n * sizeof *m->ids);
     }
-    m->frames[n] = frame;
+    m->ids[n] = id;
     atomic_store_relaxed(&m->n, n + 1);
 }
 

@@ -15,11 +15,11 @@
 #ifndef IPOIB_POOL_MAGAZINE_H
 #define IPOIB_POOL_MAGAZINE_H 1
 
-/* Magazines: free frames that a thread has at hand.
+/* Magazines: free buffers that a thread has at hand.
  *
- * A thread takes frames from a magazine of its own and puts them there,
+ * A thread takes buffers from a magazine of its own and puts them there,
  * without a lock and without touching what other threads write.  Only when it
- * is empty or full, IPOIB_MAGAZINE frames (less, for a small pool) move
+ * is empty or full, IPOIB_MAGAZINE buffers (less, for a small pool) move
  * between it and the pool's store.  So a thread that receives packets and also
  * frees them is by itself, and one that frees what another one receives goes
  * to the store once a magazine.
@@ -28,12 +28,13 @@
  * pool is detached, and when the thread has been idle for a while; all but the
  * first is done by ipoib_magazine_sweep().  It closes the magazine, whose
  * owner then goes to the store directly; after an RCU grace period the owner
- * is sure to have noticed, and the frames are taken out.  So whoever frees
+ * is sure to have noticed, and the buffers are taken out.  So whoever frees
  * packets must not be quiescent meanwhile, which OVS asks of those who have
  * packets anyway. */
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include "openvswitch/compiler.h"
 #include "ovs-atomic.h"
 #include "util.h"
@@ -43,7 +44,7 @@ struct ipoib_pool;
 /* Frames that move at a time. */
 #define IPOIB_MAGAZINE 64
 
-/* A thread that has not moved a frame for so long, in ms, is idle. */
+/* A thread that has not moved a buffer for so long, in ms, is idle. */
 #define IPOIB_MAGAZINE_IDLE 10000
 
 /* Pools that can have magazines. */
@@ -53,11 +54,11 @@ struct ipoib_pool;
 struct ipoib_magazine {
     atomic_bool closed;         /* By the sweep. */
     uint32_t chunk;             /* Frames to move: IPOIB_MAGAZINE at most. */
-    atomic_uint32_t n;          /* In 'frames'; written by the thread. */
+    atomic_uint32_t n;          /* In 'ids'; written by the thread. */
     uint32_t last_n;            /* The sweep's. */
     bool closing;               /* The sweep's: since before the grace
                                  * period that is on. */
-    void *frames[2 * IPOIB_MAGAZINE];
+    uint64_t ids[2 * IPOIB_MAGAZINE];
 };
 
 extern _Thread_local ATOMIC(struct ipoib_magazine *)
@@ -65,13 +66,13 @@ extern _Thread_local ATOMIC(struct ipoib_magazine *)
 
 /* Gives 'pool' a slot, if there is one. */
 void ipoib_magazine_attach(struct ipoib_pool *);
-/* Ends that.  All frames must be in the store. */
+/* Ends that.  All buffers must be in the store. */
 void ipoib_magazine_detach(struct ipoib_pool *);
 
-/* Takes up to 'n' frames, and puts 'n' frames.  Any thread. */
-size_t ipoib_magazine_get(struct ipoib_pool *, void *frames[], size_t n);
-void ipoib_magazine_put(struct ipoib_pool *, void *frames[], size_t n);
-void ipoib_magazine_put_slot(unsigned int slot, void *frame);
+/* Takes up to 'n' buffers, and puts 'n' buffers.  Any thread. */
+size_t ipoib_magazine_get(struct ipoib_pool *, uint64_t ids[], size_t n);
+void ipoib_magazine_put(struct ipoib_pool *, const uint64_t ids[], size_t n);
+void ipoib_magazine_put_slot(unsigned int slot, uint64_t id);
 
 /* Puts what this thread has at hand into the store. */
 void ipoib_magazine_flush(struct ipoib_pool *);
@@ -82,9 +83,9 @@ size_t ipoib_magazine_count(const struct ipoib_pool *);
 /* Now and then, by one thread.  'now' is time_msec(). */
 void ipoib_magazine_sweep(long long int now);
 
-/* Puts one frame, of the pool that has 'slot'. */
+/* Puts one buffer, of the pool that has 'slot'. */
 static inline void
-ipoib_magazine_put_one(unsigned int slot, void *frame)
+ipoib_magazine_put_one(unsigned int slot, uint64_t id)
 {
     struct ipoib_magazine *m;
     bool closed;
@@ -95,12 +96,12 @@ ipoib_magazine_put_one(unsigned int slot, void *frame)
         atomic_read_explicit(&m->closed, &closed, memory_order_acquire);
         atomic_read_relaxed(&m->n, &n);
         if (OVS_LIKELY(!closed && n < 2 * m->chunk)) {
-            m->frames[n] = frame;
+            m->ids[n] = id;
             atomic_store_relaxed(&m->n, n + 1);
             return;
         }
     }
-    ipoib_magazine_put_slot(slot, frame);
+    ipoib_magazine_put_slot(slot, id);
 }
 
 #endif /* ipoib-pool-magazine.h */

@@ -29,35 +29,40 @@
 /* A buffer lies in a frame; frames are 'stride' bytes apart, a multiple of
  * CACHE_LINE_SIZE:
  *
- *     frame + 'data_ofs' (+ colour)
- *     |                    |
- *     |  ..., headroom     | GRH space, IPoIB header, ... | tailroom
+ *     frame          + IPOIB_POOL_PACKET_SIZE
+ *                    |          + IPOIB_POOL_HEADROOM
+ *     |  | dp_packet | headroom | GRH space, IPoIB header, ... | tailroom
+ *                               id = frame + 'data_ofs' (+ colour)
  *
  * Where the stride is a power of 2, the colour, between 0 and
- * IPOIB_POOL_COLOURS - 1 cache lines, spreads the headers over the sets of the
- * cache.  The id of a buffer is the address of its GRH space.
- *
- * A zero-copy pool has a struct dp_packet for each buffer, in an array of its
- * own or in the frames, but never in a cache line to which the HCA writes. */
+ * IPOIB_POOL_COLOURS - 1 cache lines, spreads the buffers over the sets of the
+ * cache.  The id of a buffer is the address of its GRH space.  Its struct
+ * dp_packet lies at a constant distance before it, with the headroom in
+ * between, so that the HCA does not write next to the packet. */
 #define IPOIB_POOL_COLOURS 16
 #define CACHE_LINE_SHIFT 6
 BUILD_ASSERT_DECL(CACHE_LINE_SIZE == 1 << CACHE_LINE_SHIFT);
+
+#define IPOIB_POOL_PACKET_SIZE ROUND_UP(sizeof(struct dp_packet), \
+                                        CACHE_LINE_SIZE)
+#define IPOIB_POOL_PACKET_OFS (IPOIB_POOL_PACKET_SIZE + IPOIB_POOL_HEADROOM)
 
 /* Division by the stride is a multiplication, exact below IPOIB_POOL_MAX. */
 #define IPOIB_POOL_DIV_SHIFT 40
 #define IPOIB_POOL_MAX (UINT64_C(1) << 34)
 
-/* A kind of memory.  get() and put() move frames from and to the store that
- * all threads share; see ipoib_magazine_get() for what spares them that. */
+/* A kind of memory.  get() and put() move the ids of free buffers from and to
+ * the store that all threads share; see ipoib_magazine_get() for what spares
+ * them that. */
 struct ipoib_pool_ops {
     const char *name;
     bool zero_copy;
-    /* Sets what is "set by init()" below, and puts 'n' frames into the store.
+    /* Sets what is "set by init()" below, and puts 'n' buffers into the store.
      * uninit() is called even if that failed. */
     int (*init)(struct ipoib_pool *, int numa_id);
     void (*uninit)(struct ipoib_pool *);
-    size_t (*get)(struct ipoib_pool *, void *frames[], size_t n);
-    void (*put)(struct ipoib_pool *, void *frames[], size_t n);
+    size_t (*get)(struct ipoib_pool *, uint64_t ids[], size_t n);
+    void (*put)(struct ipoib_pool *, const uint64_t ids[], size_t n);
     size_t (*count)(struct ipoib_pool *);
 };
 
@@ -75,14 +80,11 @@ struct ipoib_pool {
     uint32_t data_ofs;
     uint32_t colour_mask;
     uint32_t size;              /* 40 + MTU. */
-    uint8_t *tags;              /* Of each buffer: its receive queue, or 0. */
-    uint8_t *headers;           /* Zero-copy: the first struct dp_packet, */
-    size_t header_stride;       /* and from one to the next; set by init(). */
     int slot;                   /* Of the magazines; negative: none. */
 
-    /* The store of frames, where the kind has none of its own. */
+    /* The store, where the kind has none of its own. */
     struct ovs_spin lock;
-    void **free;
+    uint64_t *free;
     size_t n_free;
 
     size_t n;                   /* Buffers. */
@@ -112,39 +114,68 @@ ipoib_pool_frame(const struct ipoib_pool *pool, size_t index)
     return (void *) (pool->frames + index * pool->stride);
 }
 
-/* The id of the buffer in 'frame', whose index is 'index'. */
+/* The id of the buffer whose index is 'index'. */
 static inline uint64_t
-ipoib_pool_id(const struct ipoib_pool *pool, const void *frame, size_t index)
+ipoib_pool_id(const struct ipoib_pool *pool, size_t index)
 {
     size_t colour = (index & pool->colour_mask) << CACHE_LINE_SHIFT;
 
-    return (uintptr_t) frame + colour + pool->data_ofs;
+    return ((uintptr_t) ipoib_pool_frame(pool, index) + colour
+            + pool->data_ofs);
 }
 
-static inline uint64_t
-ipoib_pool_frame_to_id(const struct ipoib_pool *pool, const void *frame)
-{
-    return ipoib_pool_id(pool, frame,
-                         ipoib_pool_index(pool, (uintptr_t) frame));
-}
-
-/* Zero-copy pools only: the packet's place, to be prefetched. */
-static inline void *
-ipoib_pool_header(const struct ipoib_pool *pool, size_t index)
-{
-    return pool->headers + index * pool->header_stride;
-}
-
-/* Zero-copy pools only: the buffer of 'header', whose tag is 0, becomes a
- * packet.  'data' points into it.  What the packet's last use left behind is
- * made good; base, size of memory and source never change. */
+/* The packet of buffer 'id'.  Pools that copy use its tag alone. */
 static inline struct dp_packet *
-ipoib_pool_wrap(void *header, void *data, size_t len)
+ipoib_pool_packet(uint64_t id)
 {
-    struct dp_packet *packet = header;
+    return (struct dp_packet *) (uintptr_t) (id - IPOIB_POOL_PACKET_OFS);
+}
 
-    ipoib_pkt_reset(packet);
-    dp_packet_set_data(packet, data);
+/* The other way. */
+static inline uint64_t
+ipoib_pool_packet_id(const struct dp_packet *packet)
+{
+    return (uintptr_t) packet + IPOIB_POOL_PACKET_OFS;
+}
+
+/* While a buffer is not in the pool, nor a packet in OVS, it has a tag, of its
+ * receive queue.  The tag is in the packet type, in a namespace that OVS does
+ * not use, and so ends when the buffer becomes an (Ethernet) packet.  A queue
+ * may tell its buffers apart by IPOIB_POOL_TAG_MARK. */
+#define IPOIB_POOL_TAG_NS 0xfade0000
+#define IPOIB_POOL_TAG_MARK 0x100
+
+static inline ovs_be32
+ipoib_pool_tag_type(uint32_t tag)
+{
+    return htonl(IPOIB_POOL_TAG_NS | tag);
+}
+
+static inline void
+ipoib_pool_set_tag(uint64_t id, uint32_t tag)
+{
+    ipoib_pool_packet(id)->packet_type = ipoib_pool_tag_type(tag);
+}
+
+/* 0: none. */
+static inline uint32_t
+ipoib_pool_tag(uint64_t id)
+{
+    uint32_t type = ntohl(ipoib_pool_packet(id)->packet_type);
+
+    return (type & 0xffff0000) == IPOIB_POOL_TAG_NS ? type & 0xffff : 0;
+}
+
+/* Zero-copy pools only: buffer 'id' becomes a packet of 'len' bytes from
+ * offset 'ofs' on.  What the packet's last use left behind is made good; base,
+ * size of memory and source never change. */
+static inline ALWAYS_INLINE struct dp_packet *
+ipoib_pool_wrap(uint64_t id, ptrdiff_t ofs, size_t len)
+{
+    struct dp_packet *packet = ipoib_pool_packet(id);
+
+    ipoib_pkt_reset(packet, DPBUF_AFXDP);
+    __packet_set_data(packet, IPOIB_POOL_HEADROOM + ofs);
     dp_packet_set_size(packet, len);
     return packet;
 }
@@ -158,14 +189,15 @@ void ipoib_pool_set_stride(struct ipoib_pool *, size_t stride,
  * 'align'. */
 int ipoib_pool_map(struct ipoib_pool *, size_t align, int numa_id);
 void ipoib_pool_unmap(struct ipoib_pool *);
-/* Puts all of 'n' frames into the store. */
+/* Puts all of 'n' buffers into the store. */
 void ipoib_pool_fill(struct ipoib_pool *);
 
-/* A store of frames under a lock. */
+/* A store under a lock. */
 void ipoib_pool_store_init(struct ipoib_pool *);
 void ipoib_pool_store_uninit(struct ipoib_pool *);
-size_t ipoib_pool_store_get(struct ipoib_pool *, void *frames[], size_t n);
-void ipoib_pool_store_put(struct ipoib_pool *, void *frames[], size_t n);
+size_t ipoib_pool_store_get(struct ipoib_pool *, uint64_t ids[], size_t n);
+void ipoib_pool_store_put(struct ipoib_pool *, const uint64_t ids[],
+                          size_t n);
 size_t ipoib_pool_store_count(struct ipoib_pool *);
 
 #endif /* ipoib-pool-private.h */

@@ -92,7 +92,6 @@ pool_free(struct ipoib_pool *pool)
 {
     pool->ops->uninit(pool);
     ipoib_magazine_detach(pool);
-    free(pool->tags);
     free(pool);
 }
 
@@ -156,9 +155,9 @@ void
 ipoib_pool_fill(struct ipoib_pool *pool)
 {
     for (size_t i = pool->n; i-- > 0; ) {
-        void *frame = ipoib_pool_frame(pool, i);
+        uint64_t id = ipoib_pool_id(pool, i);
 
-        pool->ops->put(pool, &frame, 1);
+        pool->ops->put(pool, &id, 1);
     }
 }
 
@@ -170,8 +169,6 @@ pool_init(struct ipoib_pool *pool, int numa_id)
     if (error) {
         return error;
     }
-    pool->tags = xzalloc(pool->n_frames);
-    pool->memory += pool->n_frames;
     pool->mr = ipoib_pool_reg_mr(pool->verbs, pool->pd, pool->base,
                                  pool->length, IBV_ACCESS_LOCAL_WRITE);
     if (!pool->mr) {
@@ -326,22 +323,11 @@ size_t
 ipoib_pool_get_ids(struct ipoib_pool *pool, uint8_t tag, uint64_t ids[],
                    size_t n)
 {
-    void *frames[64];
-    size_t done = 0;
-
-    while (done < n) {
-        size_t want = MIN(n - done, ARRAY_SIZE(frames));
-        size_t got = ipoib_magazine_get(pool, frames, want);
-
-        for (size_t i = 0; i < got; i++) {
-            pool->tags[ipoib_pool_index(pool, (uintptr_t) frames[i])] = tag;
-            ids[done++] = ipoib_pool_frame_to_id(pool, frames[i]);
-        }
-        if (got < want) {
-            break;
-        }
+    n = ipoib_magazine_get(pool, ids, n);
+    for (size_t i = 0; i < n; i++) {
+        ipoib_pool_set_tag(ids[i], tag);
     }
-    return done;
+    return n;
 }
 
 size_t
@@ -366,12 +352,9 @@ ipoib_pool_get(struct ipoib_pool *pool, struct ipoib_buf bufs[], size_t n)
 void
 ipoib_pool_put(struct ipoib_pool *pool, uint64_t id)
 {
-    size_t index = ipoib_pool_index(pool, id);
-    void *frame = ipoib_pool_frame(pool, index);
-
-    ovs_assert(pool->tags[index]);
-    pool->tags[index] = 0;
-    ipoib_magazine_put(pool, &frame, 1);
+    ovs_assert(ipoib_pool_tag(id));
+    ipoib_pool_packet(id)->packet_type = htonl(PT_ETH);
+    ipoib_magazine_put(pool, &id, 1);
 }
 
 size_t
@@ -380,9 +363,10 @@ ipoib_pool_reclaim(struct ipoib_pool *pool, uint8_t tag)
     size_t n = 0;
 
     for (size_t i = 0; i < pool->n_frames; i++) {
-        if (pool->tags[i] == tag) {
-            ipoib_pool_put(pool, ipoib_pool_id(
-                               pool, ipoib_pool_frame(pool, i), i));
+        uint64_t id = ipoib_pool_id(pool, i);
+
+        if ((ipoib_pool_tag(id) & ~IPOIB_POOL_TAG_MARK) == tag) {
+            ipoib_pool_put(pool, id);
             n++;
         }
     }
@@ -400,17 +384,13 @@ struct dp_packet *
 ipoib_pool_to_packet(struct ipoib_pool *pool, uint64_t id, ptrdiff_t ofs,
                      size_t len)
 {
-    uint8_t *data = (uint8_t *) (uintptr_t) id + ofs;
     struct dp_packet *packet;
 
     if (pool->ops->zero_copy) {
-        size_t index = ipoib_pool_index(pool, id);
-
-        pool->tags[index] = 0;
-        return ipoib_pool_wrap(ipoib_pool_header(pool, index), data, len);
+        return ipoib_pool_wrap(id, ofs, len);
     }
-    packet = dp_packet_clone_data_with_headroom(data, len,
-                                                IPOIB_POOL_HEADROOM);
+    packet = dp_packet_clone_data_with_headroom(
+        (uint8_t *) (uintptr_t) id + ofs, len, IPOIB_POOL_HEADROOM);
     ipoib_pool_put(pool, id);
     return packet;
 }
@@ -434,9 +414,7 @@ ipoib_pool_buf_size(const struct ipoib_pool *pool)
 static bool
 pool_has(const struct ipoib_pool *pool, const struct dp_packet *packet)
 {
-    uintptr_t ofs = (uintptr_t) packet - (uintptr_t) pool->headers;
-
-    return pool->headers && ofs < pool->n_frames * pool->header_stride;
+    return (uintptr_t) packet - pool->frames < pool->n_frames * pool->stride;
 }
 
 uint32_t
@@ -471,7 +449,7 @@ ipoib_pool_get_stats(const struct ipoib_pool *pool_,
     size_t n_own = 0;
 
     for (size_t i = 0; i < pool->n_frames; i++) {
-        n_own += pool->tags[i] != 0;
+        n_own += ipoib_pool_tag(ipoib_pool_id(pool, i)) != 0;
     }
     stats->kind = pool->ops->name;
     stats->n_bufs = pool->n;
@@ -503,22 +481,22 @@ ipoib_pool_store_uninit(struct ipoib_pool *pool)
 }
 
 size_t
-ipoib_pool_store_get(struct ipoib_pool *pool, void *frames[], size_t n)
+ipoib_pool_store_get(struct ipoib_pool *pool, uint64_t ids[], size_t n)
 {
     ovs_spin_lock(&pool->lock);
     n = MIN(n, pool->n_free);
     pool->n_free -= n;
-    memcpy(frames, &pool->free[pool->n_free], n * sizeof *frames);
+    memcpy(ids, &pool->free[pool->n_free], n * sizeof *ids);
     ovs_spin_unlock(&pool->lock);
     return n;
 }
 
 void
-ipoib_pool_store_put(struct ipoib_pool *pool, void *frames[], size_t n)
+ipoib_pool_store_put(struct ipoib_pool *pool, const uint64_t ids[], size_t n)
 {
     ovs_spin_lock(&pool->lock);
     ovs_assert(pool->n_free + n <= pool->n);
-    memcpy(&pool->free[pool->n_free], frames, n * sizeof *frames);
+    memcpy(&pool->free[pool->n_free], ids, n * sizeof *ids);
     pool->n_free += n;
     ovs_spin_unlock(&pool->lock);
 }

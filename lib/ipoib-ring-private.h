@@ -35,14 +35,11 @@ struct ipoib_rxq_private {
                                  * their buffers stay here. */
     bool ring_last;             /* The last batch was the return ring's. */
 
-    /* The search for lost buffers. */
-    uint32_t *seqs;             /* Of each buffer of the pool: 'seq' when it
-                                 * was last posted. */
-    uint32_t seq;               /* Receives posted so far. */
+    /* The search for lost buffers: what was posted before bears
+     * IPOIB_POOL_TAG_MARK. */
     bool searching;
-    uint32_t search_seq;        /* What was posted before and is not back
-                                 * after ... */
-    int search_left;            /* ... so many completions is lost. */
+    int search_left;            /* What is not back after so many completions
+                                 * is lost. */
 
     /* Destinations of late: a QPN and an IP address (or 0 for all, where the
      * host is a router), and the MAC of the host that they lead to, by
@@ -75,8 +72,8 @@ struct ipoib_rxq_private {
 /* Deletes the frames that wait to be delivered. */
 void ipoib_rxq_drop_waiting(struct ipoib_rxq *);
 
-/* Receiving thread, after the 'n' completions in 'wc': searches for lost
- * buffers if there may be some. */
+/* Receiving thread, with the 'n' completions in 'wc', not yet looked at:
+ * searches for lost buffers if 'rxq' is suspect, or a search goes on. */
 void ipoib_rxq_search_lost(struct ipoib_rxq *, const struct ibv_wc wc[],
                            unsigned int n);
 

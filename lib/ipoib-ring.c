@@ -18,7 +18,6 @@
 #include <errno.h>
 
 #include "dp-packet.h"
-#include "ipoib-pool-magazine.h"
 #include "ipoib-pool-private.h"
 #include "ipoib-ring-private.h"
 #include "openvswitch/vlog.h"
@@ -34,8 +33,6 @@ VLOG_DEFINE_THIS_MODULE(ipoib_ring);
 
 /* What is asked for; the device may give less or more. */
 #define MAX_INLINE 128
-
-static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(5, 20);
 
 /* Makes a UD QP, started, that receives through 'srq' or else by itself.
  * 'n_recv' is 0 with an SRQ.  NULL and errno on failure.  Stores how much can
@@ -146,7 +143,6 @@ ipoib_rxq_create(struct ipoib_shared *shared,
     priv->pd = params->pd;
     priv->chain = MAX(1, MIN(IPOIB_RX_CHAIN, rxq->n_desc / 2));
     priv->spare = xcalloc(rxq->n_desc + IPOIB_RX_CHAIN, sizeof *priv->spare);
-    priv->seqs = xcalloc(rxq->pool->n_frames, sizeof *priv->seqs);
     for (size_t i = 0; i < IPOIB_RX_CHAIN; i++) {
         priv->wr[i].sg_list = &priv->sge[i];
         priv->wr[i].num_sge = 1;
@@ -196,6 +192,12 @@ ipoib_rxq_drop(struct ipoib_rxq *rxq)
 }
 
 void
+ipoib_rxq_suspect_loss(struct ipoib_rxq *rxq)
+{
+    atomic_store_relaxed(&rxq->suspect, true);
+}
+
+void
 ipoib_rxq_destroy(struct ipoib_rxq *rxq)
 {
     const struct ipoib_verbs *verbs;
@@ -225,203 +227,8 @@ ipoib_rxq_destroy(struct ipoib_rxq *rxq)
     ipoib_msgq_destroy(rxq->to_control);
     ipoib_msgq_destroy(rxq->from_control);
     free(rxq->priv->spare);
-    free(rxq->priv->seqs);
     free_cacheline(rxq->priv);
     free_cacheline(rxq);
-}
-
-/* Posts the first 'n' of the prepared WRs.  Returns how many were taken. */
-static size_t
-rxq_post(struct ipoib_rxq *rxq, size_t n)
-{
-    struct ipoib_rxq_private *priv = rxq->priv;
-    struct ibv_recv_wr *last = &priv->wr[n - 1];
-    struct ibv_recv_wr *next = last->next;
-    struct ibv_recv_wr *bad = NULL;
-    int error;
-
-    last->next = NULL;
-    error = (rxq->srq
-             ? ibv_post_srq_recv(rxq->srq, &priv->wr[0], &bad)
-             : ibv_post_recv(rxq->base_qp, &priv->wr[0], &bad));
-    last->next = next;
-    if (OVS_UNLIKELY(error)) {
-        if (!priv->searching) {
-            VLOG_WARN_RL(&rl, "posting receives failed (%s)",
-                         ovs_strerror(error));
-        }
-        return bad ? bad - priv->wr : 0;
-    }
-    return n;
-}
-
-/* Prepares WRs 'i' to 'n' - 1 for buffers from the pool.  Returns how many WRs
- * are ready then. */
-static size_t
-rxq_take_from_pool(struct ipoib_rxq *rxq, size_t i, size_t n)
-{
-    struct ipoib_rxq_private *priv = rxq->priv;
-    struct ipoib_pool *pool = rxq->pool;
-    uint32_t *seqs = priv->seqs;
-    uint8_t *tags = pool->tags;
-    uint8_t tag = priv->tag;
-    uint32_t seq = priv->seq;
-    void *frames[IPOIB_RX_CHAIN];
-
-    n = i + ipoib_magazine_get(pool, frames, n - i);
-    for (void **frame = frames; i < n; i++, frame++) {
-        size_t index = ipoib_pool_index(pool, (uintptr_t) *frame);
-
-        tags[index] = tag;
-        seqs[index] = seq++;
-        priv->wr[i].wr_id = priv->sge[i].addr = ipoib_pool_id(pool, *frame,
-                                                               index);
-    }
-    priv->seq = seq;
-    return n;
-}
-
-void
-ipoib_rxq_suspect_loss(struct ipoib_rxq *rxq)
-{
-    atomic_store_relaxed(&rxq->suspect, true);
-}
-
-/* Takes back the lost buffers, and counts those that are posted. */
-static void
-rxq_search_finish(struct ipoib_rxq *rxq)
-{
-    struct ipoib_rxq_private *priv = rxq->priv;
-    struct ipoib_pool *pool = rxq->pool;
-    unsigned int n_spare = priv->n_spare;
-    unsigned int n = 0, n_lost = 0;
-
-    for (size_t i = 0; i < priv->n_spare; i++) {
-        priv->seqs[ipoib_pool_index(pool, priv->spare[i])] = priv->seq;
-    }
-    for (size_t i = 0; i < pool->n_frames; i++) {
-        if (pool->tags[i] != priv->tag) {
-            continue;
-        }
-        n++;
-        if ((int32_t) (priv->seqs[i] - priv->search_seq) < 0) {
-            uint64_t id = ipoib_pool_id(pool, ipoib_pool_frame(pool, i), i);
-
-            if (priv->n_spare < rxq->n_desc + IPOIB_RX_CHAIN) {
-                priv->spare[priv->n_spare++] = id;
-            } else {
-                ipoib_pool_put(pool, id);
-            }
-            n_lost++;
-        }
-    }
-    rxq->n_posted = n - n_spare - n_lost;
-    priv->searching = false;
-    if (n_lost) {
-        VLOG_INFO("receive queue %u: %u buffers were lost and are posted "
-                  "again", rxq->id, n_lost);
-    }
-}
-
-/* Receives complete roughly in the order in which they were posted: whatever
- * was posted by now is back, or lost, when the queue has been gone through
- * twice.  Should nearly all be lost, nothing would come; so a chain more is
- * posted than seems to fit.
- *
- * Without an SRQ the base QP's receives complete in exactly that order, and
- * all are lost if it was reset: as many are posted again.  Should that happen
- * once more before anything comes, what was posted before the last time is
- * lost for sure. */
-static void
-rxq_search_start(struct ipoib_rxq *rxq)
-{
-    struct ipoib_rxq_private *priv = rxq->priv;
-
-    atomic_store_relaxed(&rxq->suspect, false);
-    if (!rxq->srq) {
-        if (priv->searching) {
-            rxq_search_finish(rxq);
-        }
-        rxq->n_posted = 0;
-    } else if (!priv->searching) {
-        rxq->n_posted -= MIN(rxq->n_posted, IPOIB_RX_CHAIN);
-    }
-    priv->searching = true;
-    priv->search_seq = priv->seq;
-    priv->search_left = 2 * rxq->n_desc;
-}
-
-/* True if the search is over after the 'n' completions in 'wc'. */
-static bool
-rxq_search_is_over(struct ipoib_rxq *rxq, const struct ibv_wc wc[],
-                   unsigned int n)
-{
-    struct ipoib_rxq_private *priv = rxq->priv;
-
-    if (!rxq->srq) {
-        size_t last = n ? ipoib_pool_index(rxq->pool, wc[n - 1].wr_id) : 0;
-
-        return n && (int32_t) (priv->seqs[last] - priv->search_seq) >= 0;
-    }
-    priv->search_left -= n;
-    return priv->search_left <= 0;
-}
-
-void
-ipoib_rxq_search_lost(struct ipoib_rxq *rxq, const struct ibv_wc wc[],
-                      unsigned int n)
-{
-    bool suspect;
-
-    atomic_read_relaxed(&rxq->suspect, &suspect);
-    if (suspect) {
-        rxq_search_start(rxq);  /* Perhaps once more from the start. */
-    } else if (rxq->priv->searching && rxq_search_is_over(rxq, wc, n)) {
-        rxq_search_finish(rxq);
-    }
-}
-
-int
-ipoib_rxq_refill(struct ipoib_rxq *rxq)
-{
-    struct ipoib_rxq_private *priv = rxq->priv;
-
-    while (rxq->n_posted < rxq->n_desc) {
-        size_t want = MIN(rxq->n_desc - rxq->n_posted, IPOIB_RX_CHAIN);
-        size_t n = 0, posted;
-
-        while (n < want && priv->n_spare) {
-            uint64_t id = priv->spare[--priv->n_spare];
-
-            priv->seqs[ipoib_pool_index(rxq->pool, id)] = priv->seq++;
-            priv->wr[n].wr_id = priv->sge[n].addr = id;
-            n++;
-        }
-        if (n < want) {
-            n = rxq_take_from_pool(rxq, n, want);
-            priv->starved = n < want;
-            if (OVS_UNLIKELY(priv->starved)) {
-                ipoib_count(&rxq->stats.no_buffer, 1);
-            }
-            if (!n) {
-                return ENOBUFS;
-            }
-        }
-
-        posted = rxq_post(rxq, n);
-        rxq->n_posted += posted;
-        if (OVS_UNLIKELY(posted < n)) {
-            /* Tried again with the next refill. */
-            while (posted < n) {
-                priv->spare[priv->n_spare++] = priv->wr[posted++].wr_id;
-            }
-            return EIO;
-        }
-        if (n < want) {
-            return ENOBUFS;
-        }
-    }
-    return 0;
 }
 
 struct ibv_qp *

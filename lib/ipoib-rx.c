@@ -129,9 +129,8 @@ static inline void
 rx_keep(struct rx *rx, uint64_t id)
 {
     struct ipoib_rxq_private *priv = rx->priv;
-    struct ipoib_pool *pool = rx->rxq->pool;
 
-    pool->tags[ipoib_pool_index(pool, id)] = priv->tag;
+    ipoib_pool_set_tag(id, priv->tag);
     priv->spare[priv->n_spare++] = id;
 }
 
@@ -507,11 +506,11 @@ rx_inspect(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
 }
 
 /* Writes the Ethernet header, pads, and makes the packet, from the 'ip_len'
- * bytes of IP in the buffer at 'data', whose place in the pool is 'header'.
- * The MACs are such as ipoib_frame_mac() makes: each is a store of eight
- * bytes, of which the next one overwrites the last two. */
+ * bytes of IP in the buffer at 'data'.  The MACs are such as ipoib_frame_mac()
+ * makes: each is a store of eight bytes, of which the next one overwrites the
+ * last two. */
 static inline ALWAYS_INLINE struct dp_packet *
-rx_deliver(struct rx *rx, void *header, uint8_t *data, ovs_be16 type,
+rx_deliver(struct rx *rx, uint8_t *data, ovs_be16 type,
            uint64_t dst, uint64_t src, size_t ip_len)
 {
     uint8_t *eth = data + ETH_OFS;
@@ -527,7 +526,7 @@ rx_deliver(struct rx *rx, void *header, uint8_t *data, ovs_be16 type,
     rx->bytes += len;
 
     if (OVS_LIKELY(rx->zero_copy)) {
-        return ipoib_pool_wrap(header, eth, len);
+        return ipoib_pool_wrap((uintptr_t) data, ETH_OFS, len);
     }
     rx_keep(rx, (uintptr_t) data);
     return dp_packet_clone_data_with_headroom(eth, len, IPOIB_POOL_HEADROOM);
@@ -556,10 +555,10 @@ rx_own(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data)
 }
 
 /* Translates the packet of 'wc', which has 'len' bytes of IP and padding.
- * 'neigh' is what was found for its sender's (SLID, QPN), or NULL; 'header' is
- * its buffer's.  Returns NULL if nothing is to be delivered. */
+ * 'neigh' is what was found for its sender's (SLID, QPN), or NULL.  Returns
+ * NULL if nothing is to be delivered. */
 static struct dp_packet *
-rx_translate(struct rx *rx, const struct ibv_wc *wc, void *header,
+rx_translate(struct rx *rx, const struct ibv_wc *wc,
              struct ipoib_neigh_fast *neigh, uint32_t len)
 {
     struct ipoib_rx_stats *stats = &rx->rxq->stats;
@@ -625,7 +624,7 @@ rx_translate(struct rx *rx, const struct ibv_wc *wc, void *header,
         dst = dest->mac;
     }
     src = rx_source(rx, wc, data, type, neigh);
-    return rx_deliver(rx, header, data, type, dst, src, ip_len);
+    return rx_deliver(rx, data, type, dst, src, ip_len);
 }
 
 /* Tells the sender of the IP packet of 'ip_len' bytes of 'wc' that the
@@ -697,7 +696,7 @@ rx_over_eth_mtu(struct rx *rx, const struct ibv_wc *wc,
 
 /* Any packet. */
 static __attribute__((__noinline__)) struct dp_packet *
-rx_any(struct rx *rx, const struct ibv_wc *wc, void *header,
+rx_any(struct rx *rx, const struct ibv_wc *wc,
        struct ipoib_neigh_fast *neigh)
 {
     struct ipoib_rx_stats *stats = &rx->rxq->stats;
@@ -709,7 +708,7 @@ rx_any(struct rx *rx, const struct ibv_wc *wc, void *header,
     } else if (len > rx->group_mtu) {
         return rx_drop(rx, wc->wr_id, &stats->drop_too_long);
     }
-    packet = rx_translate(rx, wc, header, neigh, len);
+    packet = rx_translate(rx, wc, neigh, len);
     return (packet && len > rx->mtu
             && dp_packet_size(packet) > ETH_HEADER_LEN + rx->eth_mtu
             ? rx_over_eth_mtu(rx, wc, packet) : packet);
@@ -721,7 +720,7 @@ rx_any(struct rx *rx, const struct ibv_wc *wc, void *header,
  * packet went to in this second.  Groups' packets have a GRH; so have our own
  * ones, other than the watchdog's, which are not IP. */
 static inline ALWAYS_INLINE struct dp_packet *
-rx_one(struct rx *rx, const struct ibv_wc *wc, void *header,
+rx_one(struct rx *rx, const struct ibv_wc *wc,
        struct ipoib_neigh_fast *neigh, uint64_t lid_key)
 {
     uint8_t *data = (uint8_t *) (uintptr_t) wc->wr_id;
@@ -733,24 +732,24 @@ rx_one(struct rx *rx, const struct ibv_wc *wc, void *header,
     uint64_t key;
 
     if (OVS_UNLIKELY(!ipoib_neigh_has_lid(neigh, lid_key))) {
-        return rx_any(rx, wc, header,
+        return rx_any(rx, wc,
                       ipoib_neigh_search_lid(rx->shared->neighs, lid_key));
     } else if (OVS_UNLIKELY(has_grh(wc))
         || OVS_UNLIKELY(len > rx->mtu)
         || OVS_UNLIKELY(header_type(data) != htons(ETH_TYPE_IP))
         || OVS_UNLIKELY(ip[0] != IP_IHL_VER(5, 4))
         || OVS_UNLIKELY(ip[9] == IPPROTO_IGMP)) {
-        return rx_any(rx, wc, header, neigh);
+        return rx_any(rx, wc, neigh);
     }
     ip_len = (ip[2] << 8) | ip[3];
     key = dest_key(ip, htons(ETH_TYPE_IP), wc->qp_num);
     dest = dest_of_key(rx, key);
     if (OVS_UNLIKELY(ip_len > len) || OVS_UNLIKELY(ip_len < IP_HEADER_LEN)
         || OVS_UNLIKELY(dest->key != key)) {
-        return rx_any(rx, wc, header, neigh);
+        return rx_any(rx, wc, neigh);
     }
     ipoib_neigh_mark_used(neigh, rx->now);
-    return rx_deliver(rx, header, data, htons(ETH_TYPE_IP), dest->mac,
+    return rx_deliver(rx, data, htons(ETH_TYPE_IP), dest->mac,
                       neigh->mac, ip_len);
 }
 
@@ -760,7 +759,6 @@ struct rx_burst {
     struct ipoib_index_bucket *homes[NETDEV_MAX_BURST];
     uint32_t hashes[NETDEV_MAX_BURST];
     struct ipoib_neigh_fast *neighs[NETDEV_MAX_BURST];
-    void *headers[NETDEV_MAX_BURST]; /* ipoib_pool_header(). */
 };
 
 /* Moves the good ones of 'wc' to the front.  Returns how many they are. */
@@ -779,33 +777,21 @@ rx_sort_out(struct rx *rx, struct ibv_wc wc[], size_t n)
     return n_good;
 }
 
-/* First pass: takes the buffers of 'wc' for packets (one that does not become
- * a packet goes back by rx_keep()), and prefetches.  Returns false if not all
- * of 'wc' are good: sort out and try again. */
+/* First pass: makes the keys, and prefetches.  Returns false if not all of
+ * 'wc' are good: sort out and try again. */
 static __attribute__((__noinline__)) bool
-rx_prepare(const struct ipoib_pool *pool, uint16_t lid_mask,
-           const struct ibv_wc *wc, size_t n, struct ipoib_neigh_view view,
-           struct rx_burst *burst)
+rx_prepare(uint16_t lid_mask, const struct ibv_wc *wc, size_t n,
+           struct ipoib_neigh_view view, struct rx_burst *burst)
 {
-    uintptr_t frames = pool->frames;
-    uint64_t reciprocal = pool->reciprocal;
-    size_t header_stride = pool->header_stride;
-    uint8_t *headers = pool->headers;
-    uint8_t *tags = pool->tags;
     uint32_t status = IBV_WC_SUCCESS;
 
     BUILD_ASSERT_DECL(IBV_WC_SUCCESS == 0);
     for (size_t i = 0; i < n; i++, wc++) {
         uint64_t key = ipoib_neigh_lid_key(wc->slid & lid_mask, wc->src_qp);
-        uint64_t id = wc->wr_id;
-        size_t index = ((id - frames) * reciprocal) >> IPOIB_POOL_DIV_SHIFT;
-        void *header = headers + index * header_stride;
 
-        OVS_PREFETCH((void *) (uintptr_t) id);
-        OVS_PREFETCH_WRITE(header);
+        OVS_PREFETCH((void *) (uintptr_t) wc->wr_id);
+        OVS_PREFETCH_WRITE(ipoib_pool_packet(wc->wr_id));
         status |= wc->status;
-        tags[index] = 0;
-        burst->headers[i] = header;
         burst->keys[i] = key;
         burst->homes[i] = ipoib_index_home(&view.index, key,
                                            &burst->hashes[i]);
@@ -914,15 +900,14 @@ rx_process(struct rx *rx, struct ibv_wc wc[], size_t n,
     size_t n_packets = 0;
     struct rx_burst burst;
 
-    if (OVS_UNLIKELY(!rx_prepare(rx->rxq->pool, rx->lid_mask, wc, n, view,
-                                 &burst))) {
+    if (OVS_UNLIKELY(!rx_prepare(rx->lid_mask, wc, n, view, &burst))) {
         n = rx_sort_out(rx, wc, n);
-        rx_prepare(rx->rxq->pool, rx->lid_mask, wc, n, view, &burst);
+        rx_prepare(rx->lid_mask, wc, n, view, &burst);
     }
     ipoib_neigh_find_batch(&view, burst.homes, burst.hashes, n, burst.neighs);
     for (size_t i = 0; i < n; i++) {
-        struct dp_packet *packet = rx_one(rx, &wc[i], burst.headers[i],
-                                          burst.neighs[i], burst.keys[i]);
+        struct dp_packet *packet = rx_one(rx, &wc[i], burst.neighs[i],
+                                          burst.keys[i]);
 
         if (OVS_LIKELY(packet)) {
             packets[n_packets++] = packet;
@@ -1034,12 +1019,19 @@ rx_poll(struct ipoib_rxq *rxq, struct dp_packet_batch *batch)
 {
     struct ibv_wc wc[NETDEV_MAX_BURST];
     int n = ibv_poll_cq(rxq->cq, NETDEV_MAX_BURST, wc);
+    bool suspect;
 
+    atomic_read_relaxed(&rxq->suspect, &suspect);
+    if (OVS_UNLIKELY(suspect || rxq->priv->searching) && n >= 0) {
+        rxq->n_posted -= MIN(n, rxq->n_posted);
+        ipoib_rxq_search_lost(rxq, wc, n);
+    } else if (n > 0) {
+        rxq->n_posted -= MIN(n, rxq->n_posted);
+    }
     if (n > 0) {
         struct rx rx;
         bool up, standby;
 
-        rxq->n_posted -= MIN(n, rxq->n_posted);
         rx_init(&rx, rxq);
         atomic_read_relaxed(&rxq->shared->up, &up);
         atomic_read_relaxed(&rxq->shared->standby, &standby);
@@ -1066,9 +1058,8 @@ rx_poll(struct ipoib_rxq *rxq, struct dp_packet_batch *batch)
         return;
     }
 
-    ipoib_rxq_search_lost(rxq, wc, n);
     if (rxq->n_desc - rxq->n_posted >= rxq->priv->chain) {
-        ipoib_rxq_refill(rxq);
+        IPOIB_VARIANT(ipoib_rxq_refill)(rxq);
     }
     if (n < NETDEV_MAX_BURST) {
         uint64_t drained;

@@ -56,6 +56,12 @@ OVS_CONSTRUCTOR(init_ipoib_variant) {
 #endif
 
 int
+ipoib_rxq_refill(struct ipoib_rxq *rxq)
+{
+    return CHOOSE(ipoib_rxq_refill, rxq);
+}
+
+int
 ipoib_rx_batch(struct ipoib_rxq *rxq, struct dp_packet_batch *batch)
 {
     return CHOOSE(ipoib_rx_batch, rxq, batch);

@@ -17,10 +17,11 @@
 
 /* Variants of the data path.
  *
- * ipoib-rx.c and ipoib-tx.c are compiled twice for x86-64: for any CPU, and
- * with IPOIB_FAST_CPU for those of the last decade, which have AVX2, BMI2 and
- * MOVBE.  What they export has a name of its own in each variant;
- * ipoib-variant.c has the functions that the others call, which choose.
+ * ipoib-rx.c, ipoib-rx-refill.c and ipoib-tx.c are compiled twice for x86-64:
+ * for any CPU, and with IPOIB_FAST_CPU for those of the last decade, which
+ * have AVX2, BMI2 and MOVBE.  What they export has a name of its own in each
+ * variant; ipoib-variant.c has the functions that the others call, which
+ * choose.
  *
  * For tests, the environment variable OVS_IPOIB_CPU=any takes the variant that
  * any CPU can run. */
@@ -44,6 +45,7 @@ struct ipoib_txq;
 #endif
 
 #define IPOIB_DECLARE_VARIANT(SUFFIX)                                   \
+    int ipoib_rxq_refill_##SUFFIX(struct ipoib_rxq *);                  \
     int ipoib_rx_batch_##SUFFIX(struct ipoib_rxq *,                     \
                                 struct dp_packet_batch *);              \
     void ipoib_tx_batch_##SUFFIX(struct ipoib_txq *,                    \

@@ -21,7 +21,7 @@
 
 /* A recycled packet keeps its memory, and nothing else. */
 static void
-test_pkt_reset(void)
+test_pkt_reset(enum dp_packet_source source)
 {
     struct dp_packet *pkt = dp_packet_new(128);
 
@@ -30,17 +30,16 @@ test_pkt_reset(void)
     dp_packet_set_l3(pkt, (char *) dp_packet_data(pkt) + 14);
     pkt->packet_type = htonl(PT_IPV4);
     pkt->cutlen = 20;
-    pkt->md.recirc_id = 7;
-    pkt->md.ct_state = 1;
     dp_packet_set_rss_hash(pkt, 0x1234);
     ipoib_pkt_set_rx_csum_good(pkt, true);
 
-    ipoib_pkt_reset(pkt);
+    ipoib_pkt_reset(pkt, source);
+    ovs_assert(pkt->source == source);
+    pkt->source = DPBUF_MALLOC;
     ovs_assert(dp_packet_size(pkt) == 64);
     ovs_assert(!dp_packet_l3(pkt));
     ovs_assert(pkt->packet_type == htonl(PT_ETH));
     ovs_assert(!dp_packet_get_cutlen(pkt));
-    ovs_assert(!pkt->md.recirc_id && !pkt->md.ct_state);
     ovs_assert(!dp_packet_rss_valid(pkt));
     ovs_assert(!dp_packet_ip_checksum_valid(pkt));
     ovs_assert(!dp_packet_l4_checksum_valid(pkt));
@@ -109,7 +108,8 @@ test_compose_ns(void)
 static void
 test_ipoib_compat_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
 {
-    test_pkt_reset();
+    test_pkt_reset(DPBUF_MALLOC);
+    test_pkt_reset(DPBUF_AFXDP);
     test_csum_good();
     test_batch_slices();
     test_compose_ns();
