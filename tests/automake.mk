@@ -243,6 +243,7 @@ bench-instructions: tests/ipoib-ovstest
 EXTRA_DIST += \
 	tests/bench/arp-storm \
 	tests/bench/judge \
+	tests/bench/kernel-routing \
 	tests/bench/plot \
 	tests/bench/record \
 	tests/bench/run \
