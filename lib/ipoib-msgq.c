@@ -55,11 +55,18 @@ ipoib_msgq_create(unsigned int n)
     struct ipoib_msgq *q = xzalloc_cacheline(sizeof *q);
 
     ovs_assert(n && IS_POW2(n));
-    q->ring = xcalloc(n, sizeof *q->ring);
+    /* Not touched, so that most of it takes no memory in most queues. */
+    q->ring = xmalloc_cacheline(n * sizeof *q->ring);
     q->mask = n - 1;
     atomic_init(&q->head, 0);
     atomic_init(&q->tail, 0);
     return q;
+}
+
+size_t
+ipoib_msgq_memory(unsigned int n)
+{
+    return sizeof(struct ipoib_msgq) + n * sizeof(struct ipoib_msg);
 }
 
 void
@@ -84,7 +91,7 @@ ipoib_msgq_destroy(struct ipoib_msgq *q)
         while (ipoib_msgq_pop(q, &msg)) {
             dp_packet_delete(msg.packet);
         }
-        free(q->ring);
+        free_cacheline(q->ring);
         free_cacheline(q);
     }
 }

@@ -110,6 +110,8 @@ struct ipoib_msgq;
 
 /* A ring for 'n' messages, a power of 2. */
 struct ipoib_msgq *ipoib_msgq_create(unsigned int n);
+/* Bytes of memory of a queue of 'n'. */
+size_t ipoib_msgq_memory(unsigned int n);
 /* Also deletes the packets in it. */
 void ipoib_msgq_destroy(struct ipoib_msgq *);
 

@@ -16,6 +16,7 @@
 #include "ipoib-partition-private.h"
 
 #include <errno.h>
+#include "ipoib-ring-private.h"
 #include "ipoib-tx.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
@@ -101,12 +102,18 @@ partition_destroy_rxqs(struct ipoib_partition *part)
     part->pool = NULL;
 }
 
-/* Buffers: twice what is posted, for packets that are somewhere in OVS. */
+/* Of the 'n_rxq_desc' buffers of a receive queue, those that are not posted at
+ * first: a burst is in OVS when the next one has been received, and then a
+ * chain can be posted at once.  More may be in OVS for a while; then less are
+ * posted. */
+#define N_IN_OVS (2 * IPOIB_RX_CHAIN)
+BUILD_ASSERT_DECL(IPOIB_MIN_DESC >= 2 * N_IN_OVS);
+
 static int
 partition_create_pool(struct ipoib_partition *part,
                       const struct ipoib_partition_config *config)
 {
-    size_t n = 2 * config->n_rxq * config->n_rxq_desc + 2048;
+    size_t n = (size_t) config->n_rxq * config->n_rxq_desc;
 
     part->pool = ipoib_pool_create(part->hca->verbs, part->hca->pd, n,
                                    ib_mtu_bytes(part->port->attr.max_mtu),
@@ -128,7 +135,7 @@ partition_create_rxqs(struct ipoib_partition *part,
             .send_cq = ipoib_ctlq_cq(part->ctlq),
             .ud = part->ud,
             .id = part->n_rxq,
-            .n_desc = config->n_rxq_desc,
+            .n_desc = config->n_rxq_desc - N_IN_OVS,
             .use_srq = part->hca->attr.max_srq > 0,
         };
         struct ipoib_rxq *rxq;

@@ -62,6 +62,9 @@ enum ipoib_mcast_router {
     IPOIB_ROUTER_NEVER,
 };
 
+/* Descriptors of a queue, at least. */
+#define IPOIB_MIN_DESC 128
+
 struct ipoib_partition_config {
     unsigned int n_rxq, n_txq, n_rxq_desc, n_txq_desc;
     size_t max_host_qps, max_neighbours;

@@ -76,6 +76,7 @@ ipoib_magazine_attach(struct ipoib_pool *pool)
         }
         if (m) {
             m->chunk = magazine_chunk(pool);
+            m->last_n = 0;
             atomic_store_explicit(&m->closed, false, memory_order_release);
         }
     }

@@ -83,6 +83,8 @@ map_frames(size_t len, size_t align, int numa_id)
     }
     prefer_numa_node(p, len, numa_id);
     madvise(p, len, MADV_HUGEPAGE);
+    /* Rather now than in the data path, which touches all of it anyway. */
+    madvise(p, len, MADV_POPULATE_WRITE);
     return p;
 }
 

@@ -17,10 +17,9 @@
 
 /* The inside of the queues, for ipoib-ring.c, ipoib-rx.c and ipoib-tx.c. */
 
+#include "dp-packet.h"
 #include "ipoib-ring.h"
 #include "netdev.h"
-
-struct dp_packet;
 
 /* Receives are posted in chains of so many. */
 #define IPOIB_RX_CHAIN 32
@@ -31,8 +30,9 @@ struct ipoib_rxq_private {
     uint64_t *spare;            /* Buffers of this queue that are not
                                  * posted: */
     unsigned int n_spare;       /* 'n_desc' and IPOIB_RX_CHAIN at most. */
-    bool starved;               /* The pool was empty: copy packets, so that
-                                 * their buffers stay here. */
+    bool starved;               /* Less than half of what should be posted is,
+                                 * and the pool is empty: copy packets, so
+                                 * that their buffers stay here. */
     bool ring_last;             /* The last batch was the return ring's. */
 
     /* The search for lost buffers: what was posted before bears

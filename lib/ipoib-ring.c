@@ -231,6 +231,14 @@ ipoib_rxq_destroy(struct ipoib_rxq *rxq)
     free_cacheline(rxq);
 }
 
+size_t
+ipoib_rxq_memory(const struct ipoib_rxq *rxq)
+{
+    return sizeof *rxq + sizeof *rxq->priv
+           + (rxq->n_desc + IPOIB_RX_CHAIN) * sizeof *rxq->priv->spare
+           + 2 * ipoib_msgq_memory(RING_SIZE);
+}
+
 struct ibv_qp *
 ipoib_rxq_create_host_qp(struct ipoib_rxq *rxq, struct ibv_cq *send_cq,
                          const struct ipoib_ud_params *ud)
@@ -405,6 +413,15 @@ ipoib_txq_destroy(struct ipoib_txq *txq)
     ipoib_msgq_destroy(txq->to_control);
     ovs_spin_destroy(&txq->lock);
     free_cacheline(txq);
+}
+
+size_t
+ipoib_txq_memory(const struct ipoib_txq *txq)
+{
+    const struct ipoib_txq_slots *slots = txq->slots;
+
+    return sizeof *txq + sizeof *slots + ipoib_msgq_memory(RING_SIZE)
+           + txq->n_desc * (slots->slot_size + sizeof *slots->held);
 }
 
 /* Replaces state 'from' by 'to'; false if it is another state. */

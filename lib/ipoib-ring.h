@@ -122,6 +122,8 @@ int ipoib_rxq_create(struct ipoib_shared *, const struct ipoib_rxq_params *,
 void ipoib_rxq_drop(struct ipoib_rxq *);
 /* The QPs of hosts must be gone.  All buffers go back to the pool. */
 void ipoib_rxq_destroy(struct ipoib_rxq *);
+/* Bytes of memory, without the device's and the buffers. */
+size_t ipoib_rxq_memory(const struct ipoib_rxq *);
 /* Posts receives until 'n_desc' are there; 0 or errno.  Receiving thread, or
  * nobody receives. */
 int ipoib_rxq_refill(struct ipoib_rxq *);
@@ -197,6 +199,8 @@ int ipoib_txq_create(struct ipoib_shared *, const struct ipoib_txq_params *,
  * taking the queue down. */
 void ipoib_txq_drop(struct ipoib_txq *);
 void ipoib_txq_destroy(struct ipoib_txq *);
+/* Bytes of memory, without the device's. */
+size_t ipoib_txq_memory(const struct ipoib_txq *);
 /* Any thread: true if packets are, or were a moment ago, held until they are
  * sent. */
 bool ipoib_txq_holds(const struct ipoib_txq *);

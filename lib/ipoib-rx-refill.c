@@ -71,7 +71,7 @@ rxq_take(struct ipoib_rxq *rxq, uint64_t ids[], size_t n)
 
     n_got = n_spare + ipoib_magazine_get(rxq->pool, &ids[n_spare],
                                          n - n_spare);
-    priv->starved = n_got < n;
+    priv->starved = n_got < n && rxq->n_posted < rxq->n_desc / 2;
     if (OVS_UNLIKELY(priv->starved)) {
         ipoib_count(&rxq->stats.no_buffer, 1);
     }

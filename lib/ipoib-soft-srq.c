@@ -27,13 +27,13 @@ soft_rq_init(struct soft_rq *rq, uint32_t max_wr, uint32_t max_sge)
     rq->max_wr = max_wr;
     rq->max_sge = max_sge;
     rq->stride = sizeof(struct soft_rwqe) + max_sge * sizeof(struct ibv_sge);
-    rq->ring = max_wr ? xcalloc(max_wr, rq->stride) : NULL;
+    rq->ring = max_wr ? xmalloc_cacheline(max_wr * rq->stride) : NULL;
 }
 
 void
 soft_rq_destroy(struct soft_rq *rq)
 {
-    free(rq->ring);
+    free_cacheline(rq->ring);
     rq->ring = NULL;
 }
 

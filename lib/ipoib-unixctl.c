@@ -685,6 +685,41 @@ queue_add(struct ipoib_dev *dev, struct json *rows)
 static const struct show show_queue = { .add = queue_add };
 
 
+/* ipoib/memory. */
+
+static void
+memory_add(struct ipoib_dev *dev, struct json *rows)
+{
+    const struct ipoib_partition *part = dev->part;
+    struct json *json = json_object_create();
+    size_t rx = 0, tx = 0;
+
+    put_dev(json, dev);
+    if (part->pool) {
+        struct ipoib_pool_stats stats;
+
+        ipoib_pool_get_stats(part->pool, &stats);
+        json_object_put_string(json, "kind", stats.kind);
+        put_int(json, "buffers", stats.n_bufs);
+        put_int(json, "buffers-free", stats.n_free);
+        put_int(json, "buffers-posted", stats.n_posted);
+        put_int(json, "buffers-in-packets", stats.n_packets);
+        put_int(json, "buffer-bytes", stats.memory);
+    }
+    for (unsigned int i = 0; i < part->n_rxq; i++) {
+        rx += ipoib_rxq_memory(part->rxqs[i]);
+    }
+    for (unsigned int i = 0; i < part->n_txq; i++) {
+        tx += ipoib_txq_memory(part->txqs[i]);
+    }
+    put_int(json, "receive-queue-bytes", rx);
+    put_int(json, "transmit-queue-bytes", tx);
+    json_array_add(rows, json);
+}
+
+static const struct show show_memory = { .add = memory_add };
+
+
 /* ipoib/sa/show. */
 
 static void
@@ -989,6 +1024,7 @@ ipoib_unixctl_init(void)
         { "ipoib/mcast/show", &show_mcast },
         { "ipoib/snoop/show", &show_snoop },
         { "ipoib/queue/show", &show_queue },
+        { "ipoib/memory", &show_memory },
         { "ipoib/sa/show", &show_sa },
         { "ipoib/events", &show_events },
     };

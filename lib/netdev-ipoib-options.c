@@ -27,7 +27,6 @@ VLOG_DEFINE_THIS_MODULE(netdev_ipoib_options);
 
 #define MAX_RXQ 64
 #define DEFAULT_N_DESC 1024
-#define MIN_DESC 128
 #define MAX_DESC 16384
 #define DEFAULT_HOST_QPS 4096
 #define MAX_HOST_QPS 1000000
@@ -283,8 +282,8 @@ parse_n_desc(const char *name, const struct smap *args, const char *option,
 {
     unsigned long long int value;
 
-    if (!get_number(name, args, option, DEFAULT_N_DESC, MIN_DESC, MAX_DESC,
-                    &value, errp)) {
+    if (!get_number(name, args, option, DEFAULT_N_DESC, IPOIB_MIN_DESC,
+                    MAX_DESC, &value, errp)) {
         return false;
     }
     if (!IS_POW2(value)) {

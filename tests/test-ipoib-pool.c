@@ -243,7 +243,7 @@ static void
 test_idle(void)
 {
     struct ipoib_pool *pool = pool_open(N_BUFS);
-    long long int now = time_msec();
+    long long int now = time_msec() + IPOIB_MAGAZINE_IDLE;
 
     dp_packet_delete(receive(pool));
     ovs_assert(ipoib_magazine_count(pool));
