@@ -367,6 +367,10 @@ tx_append(struct tx *tx, struct dp_packet **packetp, uint8_t *eth,
 
     /* The rest of the WR is always the same. */
     tx->next = wr + 1;
+    /* The driver copies the address vector, which is behind it. */
+    OVS_PREFETCH(ah);
+    OVS_PREFETCH((const char *) ah + CACHE_LINE_SIZE);
+
     wr->wr.wr.ud.ah = ah;
     wr->wr.wr.ud.remote_qpn = qpn;
     wr->wr.send_flags = IBV_SEND_INLINE;
