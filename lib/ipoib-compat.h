@@ -30,40 +30,76 @@
 #include "openvswitch/util.h"
 #include "packets.h"
 #include "unixctl.h"
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
 #include "userspace-tso.h"
+
+/* Compilers. */
+
+/* Before a short loop of the data path: its body is there four times. */
+#ifdef __clang__
+#define IPOIB_UNROLL _Pragma("clang loop unroll_count(4)")
+#else
+#define IPOIB_UNROLL _Pragma("GCC unroll 4")
+#endif
 
 /* Packets. */
 
-/* Makes 'pkt', of 'source', a fresh Ethernet packet: what the last use of a
- * recycled packet left in it is gone, but for its metadata, which the receiver
- * initialises (see netdev_rxq_recv()).  The caller sets data and size. */
-static inline ALWAYS_INLINE void
-ipoib_pkt_reset(struct dp_packet *pkt, enum dp_packet_source source)
-{
-#if !defined(DPDK_NETDEV) && !defined(HAVE_DP_PACKET_OFFLOADS)
-    /* All at once. */
-    static const struct dp_packet fresh = {
-        .source = DPBUF_AFXDP,
-        .l2_5_ofs = UINT16_MAX,
-        .l3_ofs = UINT16_MAX,
-        .l4_ofs = UINT16_MAX,
-        .packet_type = CONSTANT_HTONL(PT_ETH),
-    };
-    enum { START = offsetof(struct dp_packet, ol_flags),
-           END = offsetof(struct dp_packet, md) };
-
-    if (source == DPBUF_AFXDP) {
-        memcpy((char *) pkt + START, (const char *) &fresh + START,
-               END - START);
-        return;
-    }
+/* What a packet that is received in memory of its own is like each time, but
+ * for its base, which never changes, its size, which the caller sets, and its
+ * metadata, which whoever receives it initialises (see netdev_rxq_recv()). */
+struct ipoib_pkt_fresh {
+#ifdef DPDK_NETDEV
+    enum dp_packet_source source;
+    uint16_t data_ofs;
+#else
+#define IPOIB_PKT_START offsetof(struct dp_packet, allocated_)
+    uint8_t bytes[offsetof(struct dp_packet, md) - IPOIB_PKT_START];
 #endif
+};
+
+/* Makes 'fresh' from 'pkt', an Ethernet packet, whose data are in their
+ * place. */
+static inline void
+ipoib_pkt_fresh_init(struct ipoib_pkt_fresh *fresh,
+                     const struct dp_packet *pkt)
+{
+#ifdef DPDK_NETDEV
+    fresh->source = pkt->source;
+    fresh->data_ofs = ((char *) dp_packet_data(pkt)
+                       - (char *) dp_packet_base(pkt));
+#else
+    memcpy(fresh->bytes, (const char *) pkt + IPOIB_PKT_START,
+           sizeof fresh->bytes);
+#endif
+}
+
+/* Makes 'pkt' fresh: what its last use left behind is gone. */
+static inline ALWAYS_INLINE void
+ipoib_pkt_renew(struct dp_packet *pkt, const struct ipoib_pkt_fresh *fresh)
+{
+#ifdef DPDK_NETDEV
     dp_packet_reset_offsets(pkt);
     dp_packet_reset_cutlen(pkt);
     dp_packet_reset_offload(pkt);
     dp_packet_init_specific(pkt);
-    pkt->source = source;
+    __packet_set_data(pkt, fresh->data_ofs);
+    pkt->source = fresh->source;
     pkt->packet_type = htonl(PT_ETH);
+#else
+    uint8_t *start = (uint8_t *) pkt + IPOIB_PKT_START;
+    size_t ofs = 0;
+
+#ifdef __AVX2__
+    for (; ofs + 32 <= sizeof fresh->bytes; ofs += 32) {
+        _mm256_storeu_si256((void *) (start + ofs),
+                            _mm256_loadu_si256((const void *)
+                                               &fresh->bytes[ofs]));
+    }
+#endif
+    memcpy(start + ofs, &fresh->bytes[ofs], sizeof fresh->bytes - ofs);
+#endif
 }
 
 /* Says that the checksums of 'pkt', an IP packet, were verified: that of the

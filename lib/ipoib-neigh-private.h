@@ -30,6 +30,7 @@
  * What is found in the batch is the right one nearly always, if there is one;
  * only the last step tells. */
 
+#include "ipoib-compat.h"
 #include "ipoib-index-private.h"
 #include "ipoib-neigh.h"
 
@@ -51,6 +52,7 @@ ipoib_neigh_find_batch(const struct ipoib_neigh_view *view,
 {
     char *lines = view->lines;
 
+    IPOIB_UNROLL
     for (size_t i = 0; i < n; i++) {
         char *line = lines + ipoib_index_guess(homes[i], hashes[i]);
 

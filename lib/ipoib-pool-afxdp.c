@@ -53,11 +53,12 @@ pool_umem(const struct ipoib_pool *pool)
 static void
 afxdp_init_packets(struct ipoib_pool *pool)
 {
+    /* All have as much, whatever their colour. */
+    size_t allocated = pool->stride - (DATA_OFS - IPOIB_POOL_HEADROOM)
+                       - (IPOIB_POOL_COLOURS - 1) * CACHE_LINE_SIZE;
+
     for (size_t i = 0; i < pool->n; i++) {
         uint64_t id = ipoib_pool_id(pool, i);
-        uintptr_t base = id - IPOIB_POOL_HEADROOM;
-        size_t allocated = pool->stride
-                           - (base - (uintptr_t) ipoib_pool_frame(pool, i));
         struct dp_packet_afxdp *xpacket
             = CONTAINER_OF(ipoib_pool_packet(id), struct dp_packet_afxdp,
                            packet);

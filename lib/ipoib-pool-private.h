@@ -20,6 +20,7 @@
 
 #include "dp-packet.h"
 #include "ipoib-compat.h"
+#include "ipoib-packet.h"
 #include "ipoib-pool.h"
 #include "openvswitch/thread.h"
 #include "ovs-atomic.h"
@@ -42,6 +43,11 @@
 #define IPOIB_POOL_COLOURS 16
 #define CACHE_LINE_SHIFT 6
 BUILD_ASSERT_DECL(CACHE_LINE_SIZE == 1 << CACHE_LINE_SHIFT);
+
+/* From the GRH space to where a frame begins, so that its IP packet stays where
+ * it is. */
+#define IPOIB_POOL_FRAME_OFS (IPOIB_GRH_SPACE + IPOIB_HEADER_LEN \
+                              - ETH_HEADER_LEN)
 
 #define IPOIB_POOL_PACKET_SIZE ROUND_UP(sizeof(struct dp_packet), \
                                         CACHE_LINE_SIZE)
@@ -73,6 +79,7 @@ extern const struct ipoib_pool_ops ipoib_pool_afxdp_ops;
 
 struct ipoib_pool {
     /* Data path. */
+    struct ipoib_pkt_fresh fresh; /* Zero-copy: as every packet begins. */
     const struct ipoib_pool_ops *ops;
     uintptr_t frames;           /* The first one; set by init(). */
     uint64_t reciprocal;
@@ -167,15 +174,13 @@ ipoib_pool_tag(uint64_t id)
 }
 
 /* Zero-copy pools only: buffer 'id' becomes a packet of 'len' bytes from
- * offset 'ofs' on.  What the packet's last use left behind is made good; base,
- * size of memory and source never change. */
+ * IPOIB_POOL_FRAME_OFS on; 'fresh' is the pool's. */
 static inline ALWAYS_INLINE struct dp_packet *
-ipoib_pool_wrap(uint64_t id, ptrdiff_t ofs, size_t len)
+ipoib_pool_wrap(uint64_t id, size_t len, const struct ipoib_pkt_fresh *fresh)
 {
     struct dp_packet *packet = ipoib_pool_packet(id);
 
-    ipoib_pkt_reset(packet, DPBUF_AFXDP);
-    __packet_set_data(packet, IPOIB_POOL_HEADROOM + ofs);
+    ipoib_pkt_renew(packet, fresh);
     dp_packet_set_size(packet, len);
     return packet;
 }

@@ -171,6 +171,12 @@ pool_init(struct ipoib_pool *pool, int numa_id)
     if (error) {
         return error;
     }
+    if (pool->ops->zero_copy) {
+        struct dp_packet *packet = ipoib_pool_packet(ipoib_pool_id(pool, 0));
+
+        dp_packet_reserve(packet, IPOIB_POOL_FRAME_OFS);
+        ipoib_pkt_fresh_init(&pool->fresh, packet);
+    }
     pool->mr = ipoib_pool_reg_mr(pool->verbs, pool->pd, pool->base,
                                  pool->length, IBV_ACCESS_LOCAL_WRITE);
     if (!pool->mr) {
@@ -386,13 +392,16 @@ struct dp_packet *
 ipoib_pool_to_packet(struct ipoib_pool *pool, uint64_t id, ptrdiff_t ofs,
                      size_t len)
 {
+    uint8_t *data = (uint8_t *) (uintptr_t) id + ofs;
     struct dp_packet *packet;
 
     if (pool->ops->zero_copy) {
-        return ipoib_pool_wrap(id, ofs, len);
+        packet = ipoib_pool_wrap(id, len, &pool->fresh);
+        dp_packet_set_data(packet, data);
+        return packet;
     }
-    packet = dp_packet_clone_data_with_headroom(
-        (uint8_t *) (uintptr_t) id + ofs, len, IPOIB_POOL_HEADROOM);
+    packet = dp_packet_clone_data_with_headroom(data, len,
+                                                IPOIB_POOL_HEADROOM);
     ipoib_pool_put(pool, id);
     return packet;
 }

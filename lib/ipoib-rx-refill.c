@@ -94,9 +94,12 @@ IPOIB_VARIANT(ipoib_rxq_refill)(struct ipoib_rxq *rxq)
         if (!n) {
             return ENOBUFS;
         }
+        IPOIB_UNROLL
         for (size_t i = 0; i < n; i++) {
-            ipoib_pool_packet(ids[i])->packet_type = type;
-            priv->wr[i].wr_id = priv->sge[i].addr = ids[i];
+            uint64_t id = ids[i];
+
+            ipoib_pool_packet(id)->packet_type = type;
+            priv->wr[i].wr_id = priv->sge[i].addr = id;
         }
         posted = rxq_post(rxq, n);
         rxq->n_posted += posted;

@@ -46,11 +46,11 @@ IPOIB_VARIANT_VLOG(ipoib_rx);
  * The GRH's 40 bytes are always there, but valid only with IBV_WC_GRH.  The
  * Ethernet header is written over the tail of the GRH and the IPoIB header
  * once both have been read. */
-#define GRH_SPACE 40
+#define GRH_SPACE IPOIB_GRH_SPACE
 #define SGID_OFS offsetof(struct ib_grh, sgid)
 #define DGID_OFS offsetof(struct ib_grh, dgid)
 #define IP_OFS (GRH_SPACE + IPOIB_HEADER_LEN)
-#define ETH_OFS (IP_OFS - ETH_HEADER_LEN)
+#define ETH_OFS IPOIB_POOL_FRAME_OFS
 #define ETH_MIN_FRAME 60
 #define BROADCAST_MAC ((UINT64_C(1) << 48) - 1)
 
@@ -91,15 +91,6 @@ static inline bool
 is_multicast(const struct ibv_wc *wc, const uint8_t *data)
 {
     return has_grh(wc) && data[DGID_OFS] == 0xff;
-}
-
-static inline ovs_be16
-header_type(const uint8_t *data)
-{
-    ovs_be16 type;
-
-    memcpy(&type, data + GRH_SPACE, sizeof type);
-    return type;
 }
 
 static inline const struct ib_gid *
@@ -259,11 +250,19 @@ dest_key(const uint8_t *ip, ovs_be16 type, uint32_t qpn)
     }
 }
 
+/* Its place in an array of IPOIB_RX_DESTS.  (The multiplier is one that fits
+ * into an instruction.) */
+static inline size_t
+dest_place(uint64_t key)
+{
+    BUILD_ASSERT_DECL(IPOIB_RX_DESTS == 1 << 10);
+    return (key * (uint64_t) INT64_C(-0x61c88647)) >> 54;
+}
+
 static inline struct ipoib_rx_dest *
 dest_of_key(const struct rx *rx, uint64_t key)
 {
-    BUILD_ASSERT_DECL(IPOIB_RX_DESTS == 1 << 10);
-    return &rx->priv->dests[(key * UINT64_C(0x9e3779b97f4a7c15)) >> 54];
+    return &rx->priv->dests[dest_place(key)];
 }
 
 /* Finds the host that a unicast packet is for: that of its QPN, or behind a
@@ -505,31 +504,41 @@ rx_inspect(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
     }
 }
 
-/* Writes the Ethernet header, pads, and makes the packet, from the 'ip_len'
- * bytes of IP in the buffer at 'data'.  The MACs are such as ipoib_frame_mac()
- * makes: each is a store of eight bytes, of which the next one overwrites the
- * last two. */
-static inline ALWAYS_INLINE struct dp_packet *
-rx_deliver(struct rx *rx, uint8_t *data, ovs_be16 type,
-           uint64_t dst, uint64_t src, size_t ip_len)
+/* Writes the Ethernet header before the IP packet in the buffer at 'data'.
+ * The MACs are such as ipoib_frame_mac() makes: each is a store of eight
+ * bytes, of which the next one overwrites the last two. */
+static inline ALWAYS_INLINE void
+rx_put_header(uint8_t *data, ovs_be16 type, uint64_t dst, uint64_t src)
 {
     uint8_t *eth = data + ETH_OFS;
-    size_t len = ETH_HEADER_LEN + ip_len;
 
     memcpy(eth, &dst, sizeof dst);
     memcpy(eth + ETH_ADDR_LEN, &src, sizeof src);
     memcpy(eth + 2 * ETH_ADDR_LEN, &type, sizeof type);
-    if (OVS_UNLIKELY(len < ETH_MIN_FRAME)) {
-        memset(eth + len, 0, ETH_MIN_FRAME - len);
+}
+
+/* Pads the frame of 'len' bytes in the buffer at 'data'. */
+static size_t
+rx_pad(uint8_t *data, size_t len)
+{
+    if (len < ETH_MIN_FRAME) {
+        memset(data + ETH_OFS + len, 0, ETH_MIN_FRAME - len);
         len = ETH_MIN_FRAME;
     }
-    rx->bytes += len;
+    return len;
+}
 
+/* Makes the packet of the 'len' bytes of the frame in the buffer at 'data'. */
+static struct dp_packet *
+rx_make_packet(struct rx *rx, uint8_t *data, size_t len)
+{
+    rx->bytes += len;
     if (OVS_LIKELY(rx->zero_copy)) {
-        return ipoib_pool_wrap((uintptr_t) data, ETH_OFS, len);
+        return ipoib_pool_wrap((uintptr_t) data, len, &rx->rxq->pool->fresh);
     }
     rx_keep(rx, (uintptr_t) data);
-    return dp_packet_clone_data_with_headroom(eth, len, IPOIB_POOL_HEADROOM);
+    return dp_packet_clone_data_with_headroom(data + ETH_OFS, len,
+                                              IPOIB_POOL_HEADROOM);
 }
 
 /* A packet that we sent ourselves. */
@@ -624,7 +633,8 @@ rx_translate(struct rx *rx, const struct ibv_wc *wc,
         dst = dest->mac;
     }
     src = rx_source(rx, wc, data, type, neigh);
-    return rx_deliver(rx, data, type, dst, src, ip_len);
+    rx_put_header(data, type, dst, src);
+    return rx_make_packet(rx, data, rx_pad(data, ETH_HEADER_LEN + ip_len));
 }
 
 /* Tells the sender of the IP packet of 'ip_len' bytes of 'wc' that the
@@ -694,10 +704,9 @@ rx_over_eth_mtu(struct rx *rx, const struct ibv_wc *wc,
     return NULL;
 }
 
-/* Any packet. */
+/* Any packet.  'neigh' is as in rx_translate(). */
 static __attribute__((__noinline__)) struct dp_packet *
-rx_any(struct rx *rx, const struct ibv_wc *wc,
-       struct ipoib_neigh_fast *neigh)
+rx_any(struct rx *rx, const struct ibv_wc *wc, struct ipoib_neigh_fast *neigh)
 {
     struct ipoib_rx_stats *stats = &rx->rxq->stats;
     uint32_t len = wc->byte_len - IP_OFS;
@@ -714,43 +723,57 @@ rx_any(struct rx *rx, const struct ibv_wc *wc,
             ? rx_over_eth_mtu(rx, wc, packet) : packet);
 }
 
-/* Does what rx_any() does, for the packets of which there are many: IPv4
- * without options, neither too long nor malformed, from a neighbour that is
- * known by its (SLID, QPN) and needs no GRH, to a destination that another
- * packet went to in this second.  Groups' packets have a GRH; so have our own
- * ones, other than the watchdog's, which are not IP. */
-static inline ALWAYS_INLINE struct dp_packet *
-rx_one(struct rx *rx, const struct ibv_wc *wc,
-       struct ipoib_neigh_fast *neigh, uint64_t lid_key)
+/* Returns the destination if 'wc', from a neighbour that needs no GRH, has one
+ * of those packets of which there are many: IPv4 without options, whose frame
+ * is not longer than 'max_len', to a destination in 'dests', to which another
+ * packet went in this second.  Then '*lenp' becomes the length of the frame,
+ * which is wrong yet if it is shorter than ETH_MIN_FRAME.  Otherwise, returns
+ * NULL.  (Groups' packets have a GRH; so have our own ones, other than the
+ * watchdog's, which are not IP.) */
+static inline ALWAYS_INLINE const struct ipoib_rx_dest *
+rx_plain(const struct ipoib_rx_dest dests[], size_t max_len,
+         const struct ibv_wc *wc, size_t *lenp)
 {
-    uint8_t *data = (uint8_t *) (uintptr_t) wc->wr_id;
+    const uint8_t *data = (const uint8_t *) (uintptr_t) wc->wr_id;
     /* Of a packet that is too short, more than any MTU. */
-    uint32_t len = wc->byte_len - IP_OFS;
+    uint32_t max = wc->byte_len - (IP_OFS - ETH_HEADER_LEN);
     const uint8_t *ip = data + IP_OFS;
-    struct ipoib_rx_dest *dest;
-    size_t ip_len;
+    const struct ipoib_rx_dest *dest;
+    ovs_be16 type;
+    ovs_be32 start;             /* Version, TOS, length. */
     uint64_t key;
 
-    if (OVS_UNLIKELY(!ipoib_neigh_has_lid(neigh, lid_key))) {
-        return rx_any(rx, wc,
-                      ipoib_neigh_search_lid(rx->shared->neighs, lid_key));
-    } else if (OVS_UNLIKELY(has_grh(wc))
-        || OVS_UNLIKELY(len > rx->mtu)
-        || OVS_UNLIKELY(header_type(data) != htons(ETH_TYPE_IP))
-        || OVS_UNLIKELY(ip[0] != IP_IHL_VER(5, 4))
-        || OVS_UNLIKELY(ip[9] == IPPROTO_IGMP)) {
-        return rx_any(rx, wc, neigh);
+    memcpy(&type, data + GRH_SPACE, sizeof type);
+    if (OVS_UNLIKELY(type != htons(ETH_TYPE_IP))) {
+        return NULL;
     }
-    ip_len = (ip[2] << 8) | ip[3];
+    if (OVS_UNLIKELY(ip[0] != IP_IHL_VER(5, 4))) {
+        return NULL;
+    }
+    if (OVS_UNLIKELY(has_grh(wc))) {
+        return NULL;
+    }
+    memcpy(&start, ip, sizeof start);
+    *lenp = (uint16_t) ntohl(start) + (size_t) ETH_HEADER_LEN;
+    if (OVS_UNLIKELY(*lenp > max)) {
+        return NULL;
+    }
+    if (OVS_UNLIKELY(ip[9] == IPPROTO_IGMP)) {
+        return NULL;
+    }
+    if (OVS_UNLIKELY(max > max_len)) {
+        return NULL;
+    }
     key = dest_key(ip, htons(ETH_TYPE_IP), wc->qp_num);
-    dest = dest_of_key(rx, key);
-    if (OVS_UNLIKELY(ip_len > len) || OVS_UNLIKELY(ip_len < IP_HEADER_LEN)
-        || OVS_UNLIKELY(dest->key != key)) {
-        return rx_any(rx, wc, neigh);
-    }
-    ipoib_neigh_mark_used(neigh, rx->now);
-    return rx_deliver(rx, data, htons(ETH_TYPE_IP), dest->mac,
-                      neigh->mac, ip_len);
+    dest = &dests[dest_place(key)];
+    return OVS_LIKELY(dest->key == key) ? dest : NULL;
+}
+
+/* What seems to be the neighbour with 'lid_key' is not. */
+static __attribute__((__noinline__)) struct ipoib_neigh_fast *
+rx_search(const struct rx *rx, uint64_t lid_key)
+{
+    return ipoib_neigh_search_lid(rx->shared->neighs, lid_key);
 }
 
 /* A burst of completions that are good. */
@@ -786,6 +809,7 @@ rx_prepare(uint16_t lid_mask, const struct ibv_wc *wc, size_t n,
     uint32_t status = IBV_WC_SUCCESS;
 
     BUILD_ASSERT_DECL(IBV_WC_SUCCESS == 0);
+    IPOIB_UNROLL
     for (size_t i = 0; i < n; i++, wc++) {
         uint64_t key = ipoib_neigh_lid_key(wc->slid & lid_mask, wc->src_qp);
 
@@ -890,6 +914,79 @@ rx_clamp(struct rx *rx, struct dp_packet_batch *batch)
     }
 }
 
+/* Takes the NULLs out of the 'n' 'packets'.  Returns how many are left. */
+static size_t
+rx_close_gaps(struct dp_packet *packets[], size_t n)
+{
+    size_t n_packets = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (packets[i]) {
+            packets[n_packets++] = packets[i];
+        }
+    }
+    return n_packets;
+}
+
+/* Last pass: makes 'packets' of the 'n' completions in 'wc'.  Returns how many
+ * there are. */
+static inline ALWAYS_INLINE size_t
+rx_finish(struct rx *rx, const struct ibv_wc *wc, size_t n,
+          const struct rx_burst *burst, struct dp_packet *packets[])
+{
+    const struct ipoib_pkt_fresh fresh = rx->rxq->pool->fresh;
+    const struct ipoib_rx_dest *dests = rx->priv->dests;
+    const size_t max_len = rx->mtu + ETH_HEADER_LEN;
+    const uint32_t now = rx->now;
+    size_t bytes = 0, n_gaps = 0;
+
+    for (size_t i = 0; i < n; i++, wc++) {
+        struct ipoib_neigh_fast *neigh = burst->neighs[i];
+        uint8_t *data = (uint8_t *) (uintptr_t) wc->wr_id;
+        const struct ipoib_rx_dest *dest = NULL;
+        size_t len;
+
+        if (OVS_UNLIKELY(!ipoib_neigh_has_lid(neigh, burst->keys[i]))) {
+            neigh = rx_search(rx, burst->keys[i]);
+            if (!neigh) {
+                goto any;
+            }
+        }
+        dest = rx_plain(dests, max_len, wc, &len);
+        if (OVS_UNLIKELY(!dest)) {
+            goto any;
+        }
+        if (OVS_UNLIKELY(len < ETH_MIN_FRAME)) {
+            if (len < ETH_HEADER_LEN + IP_HEADER_LEN) {
+                goto any;
+            }
+            len = rx_pad(data, len);
+        }
+        rx_put_header(data, htons(ETH_TYPE_IP), dest->mac, neigh->mac);
+        ipoib_neigh_mark_used(neigh, now);
+        packets[i] = ipoib_pool_wrap((uintptr_t) data, len, &fresh);
+        bytes += len;
+        continue;
+
+any:
+        packets[i] = rx_any(rx, wc, neigh);
+        n_gaps += !packets[i];
+    }
+    rx->bytes += bytes;
+    return OVS_UNLIKELY(n_gaps) ? rx_close_gaps(packets, n) : n;
+}
+
+/* As rx_finish(), where packets are copied. */
+static __attribute__((__noinline__)) size_t
+rx_finish_copies(struct rx *rx, struct ibv_wc *wc, size_t n,
+                 const struct rx_burst *burst, struct dp_packet *packets[])
+{
+    for (size_t i = 0; i < n; i++) {
+        packets[i] = rx_any(rx, &wc[i], rx_search(rx, burst->keys[i]));
+    }
+    return rx_close_gaps(packets, n);
+}
+
 /* Works on 'n' completions. */
 static void
 rx_process(struct rx *rx, struct ibv_wc wc[], size_t n,
@@ -897,7 +994,6 @@ rx_process(struct rx *rx, struct ibv_wc wc[], size_t n,
 {
     const struct ipoib_neigh_view view = ipoib_neigh_lids(rx->shared->neighs);
     struct dp_packet *packets[NETDEV_MAX_BURST];
-    size_t n_packets = 0;
     struct rx_burst burst;
 
     if (OVS_UNLIKELY(!rx_prepare(rx->lid_mask, wc, n, view, &burst))) {
@@ -905,15 +1001,10 @@ rx_process(struct rx *rx, struct ibv_wc wc[], size_t n,
         rx_prepare(rx->lid_mask, wc, n, view, &burst);
     }
     ipoib_neigh_find_batch(&view, burst.homes, burst.hashes, n, burst.neighs);
-    for (size_t i = 0; i < n; i++) {
-        struct dp_packet *packet = rx_one(rx, &wc[i], burst.neighs[i],
-                                          burst.keys[i]);
-
-        if (OVS_LIKELY(packet)) {
-            packets[n_packets++] = packet;
-        }
-    }
-    ipoib_batch_push_all(batch, packets, n_packets);
+    n = (OVS_LIKELY(rx->zero_copy)
+         ? rx_finish(rx, wc, n, &burst, packets)
+         : rx_finish_copies(rx, wc, n, &burst, packets));
+    ipoib_batch_push_all(batch, packets, n);
     if (OVS_UNLIKELY(rx->clamp)) {
         rx_clamp(rx, batch);
     }
