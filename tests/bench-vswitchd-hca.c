@@ -53,8 +53,6 @@
 #define HOST_IP 0xc6120001      /* 198.18.0.1 and up, */
 #define HOST_MAC UINT64_C(0x020000001000) /* and their MACs. */
 
-struct bare;
-
 struct null_queue {
     /* Sends. */
     uint8_t *blocks;
@@ -83,10 +81,6 @@ struct null_port {
     uint32_t csum;
     uint32_t len;
 
-    /* Queues of nobody, to measure the device alone. */
-    struct null_queue *bare_txq, *bare_rxq;
-    struct bare *bare;
-    struct ibv_ah *ah;          /* Of some neighbour. */
 };
 BUILD_ASSERT_DECL(sizeof(((struct null_port *) 0)->headers) == 32);
 
@@ -136,23 +130,23 @@ bench_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
                 struct ibv_send_wr **bad)
 {
     struct null_queue *q = qp->qp_context;
+    uint64_t start = bench_now();
 
     if (OVS_UNLIKELY(!q)) {
         return soft_ops.post_send(qp, wr, bad);
     }
     if (OVS_UNLIKELY(bench_hist)) {
-        uint64_t now = bench_now();
-
         for (const struct ibv_send_wr *w = wr; w; w = w->next) {
             const uint8_t *p = (const uint8_t *) (uintptr_t) w->sg_list->addr;
 
-            bench_arrived(p + IPOIB_HEADER_LEN + BENCH_HEADERS_LEN, now);
+            bench_arrived(p + IPOIB_HEADER_LEN + BENCH_HEADERS_LEN, start);
         }
     }
     for (; wr; wr = wr->next) {
         null_send(q, wr);
     }
     atomic_store_explicit(&q->doorbell, q->block, memory_order_release);
+    bench_apart += bench_now() - start;
     return 0;
 }
 
@@ -186,6 +180,7 @@ bench_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
                     struct ibv_recv_wr **bad)
 {
     struct null_queue *q = srq->srq_context;
+    uint64_t start = bench_now();
 
     if (OVS_UNLIKELY(!q)) {
         return soft_ops.post_srq_recv(srq, wr, bad);
@@ -194,6 +189,7 @@ bench_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
         null_post(q, wr->wr_id, wr->sg_list->addr);
     }
     atomic_store_explicit(&q->doorbell, q->posted_head, memory_order_release);
+    bench_apart += bench_now() - start;
     return 0;
 }
 
@@ -251,104 +247,14 @@ static int
 bench_poll_cq(struct ibv_cq *cq, int max, struct ibv_wc wc[])
 {
     struct null_queue *q = cq->cq_context;
-
-    return (OVS_UNLIKELY(!q) ? soft_ops.poll_cq(cq, max, wc)
-            : q->receives ? null_received(q, max, wc)
-            : null_sent(q, max, wc));
-}
-
-/* The device alone. */
-
-static struct null_queue *
-null_queue_create(struct null_port *port, bool receives)
-{
-    struct null_queue *q = xzalloc_cacheline(sizeof *q);
-
-    q->port = port;
-    q->receives = receives;
-    q->blocks = xmalloc_pagealign(N_BLOCKS * BLOCK + BLOCK + MAX_INLINE);
-    memset(q->blocks, 0, N_BLOCKS * BLOCK);
-    return q;
-}
-
-/* Buffers, and requests of which a burst only writes what differs. */
-#define N_BARE 1024
-struct bare {
-    uint8_t data[N_BARE][256];
-    size_t next;
-    struct ibv_sge sges[NETDEV_MAX_BURST];
-    struct ibv_send_wr sends[NETDEV_MAX_BURST];
-    struct ibv_recv_wr recvs[NETDEV_MAX_BURST];
-};
-
-static struct bare *
-bare_create(void)
-{
-    struct bare *b = xzalloc_cacheline(sizeof *b);
-
-    for (size_t i = 0; i < NETDEV_MAX_BURST; i++) {
-        bool last = i + 1 == NETDEV_MAX_BURST;
-
-        b->sges[i].length = IPOIB_HEADER_LEN + 64;
-        b->sends[i] = (struct ibv_send_wr) {
-            .next = last ? NULL : &b->sends[i + 1],
-            .sg_list = &b->sges[i], .num_sge = 1, .opcode = IBV_WR_SEND,
-            .send_flags = IBV_SEND_INLINE | (last ? IBV_SEND_SIGNALED : 0),
-        };
-        b->recvs[i] = (struct ibv_recv_wr) {
-            .next = last ? NULL : &b->recvs[i + 1],
-            .sg_list = &b->sges[i], .num_sge = 1,
-        };
-    }
-    return b;
-}
-
-/* Sends and polls as a port does whose packets are there, and which knows all
- * that the descriptors want. */
-size_t
-bench_hca_bare_send(struct null_port *port)
-{
-    struct bare *b = port->bare;
-    struct ibv_qp qp = { .qp_context = port->bare_txq };
-    struct ibv_cq cq = { .cq_context = port->bare_txq };
-    struct ibv_send_wr *bad;
-    struct ibv_wc wc[8];
-
-    for (size_t i = 0; i < NETDEV_MAX_BURST; i++) {
-        uint8_t *p = b->data[b->next++ % N_BARE];
-
-        p[12]++;
-        b->sges[i].addr = (uintptr_t) p;
-        b->sends[i].wr.ud.ah = port->ah;
-        b->sends[i].wr.ud.remote_qpn = i;
-    }
-    bench_post_send(&qp, b->sends, &bad);
-    bench_poll_cq(&cq, ARRAY_SIZE(wc), wc);
-    return NETDEV_MAX_BURST;
-}
-
-/* The same for receives: a port would look at completions and headers. */
-size_t
-bench_hca_bare_recv(struct null_port *port)
-{
-    struct bare *b = port->bare;
-    struct ibv_srq srq = { .srq_context = port->bare_rxq };
-    struct ibv_cq cq = { .cq_context = port->bare_rxq };
-    struct ibv_wc wc[NETDEV_MAX_BURST];
-    struct ibv_recv_wr *bad;
-    uint32_t sum = 0;
+    uint64_t start = bench_now();
     int n;
 
-    for (size_t i = 0; i < NETDEV_MAX_BURST; i++) {
-        b->recvs[i].wr_id = b->sges[i].addr
-            = (uintptr_t) b->data[b->next++ % N_BARE];
+    if (OVS_UNLIKELY(!q)) {
+        return soft_ops.poll_cq(cq, max, wc);
     }
-    bench_post_srq_recv(&srq, b->recvs, &bad);
-    n = bench_poll_cq(&cq, NETDEV_MAX_BURST, wc);
-    for (int i = 0; i < n; i++) {
-        sum += wc[i].slid + *(uint8_t *) (uintptr_t) (wc[i].wr_id + 60);
-    }
-    atomic_store_relaxed(&port->bare_rxq->doorbell, sum);
+    n = q->receives ? null_received(q, max, wc) : null_sent(q, max, wc);
+    bench_apart += bench_now() - start;
     return n;
 }
 
@@ -362,7 +268,6 @@ struct aim {
     uint32_t qpns[N_HOSTS];     /* Of the hosts that are known. */
     size_t hosts[N_HOSTS];      /* Their numbers. */
     size_t n_hosts;
-    struct ibv_ah *ah;
 };
 
 static struct eth_addr
@@ -423,7 +328,6 @@ aim_neigh(struct ipoib_neigh *neigh, void *aim_)
     atomic_read_relaxed(&ipoib_neigh_fast(aim->part->shared.neighs,
                                           neigh->slot)->ah, &ah);
     aim->ready += ah != NULL;
-    aim->ah = ah ? ah : aim->ah;
 }
 
 /* Neighbours come in no order, so that none of the tables is gone through in
@@ -486,7 +390,6 @@ bench_hca_aim(const char *name, const char *source, size_t *n, size_t *ready,
         free(port->flows);
         port->flows = aim.n_hosts ? aim.rx_flows : NULL;
         port->n = aim.n_hosts ? aim.n : 0;
-        port->ah = aim.ah;
         if (!aim.n_hosts) {
             free(aim.rx_flows);
         }
@@ -501,6 +404,20 @@ bench_hca_aim(const char *name, const char *source, size_t *n, size_t *ready,
 }
 
 /* Taking the queues. */
+
+static struct null_queue *
+null_queue_create(struct null_port *port, bool receives)
+{
+    struct null_queue *q = xzalloc_cacheline(sizeof *q);
+
+    q->port = port;
+    q->receives = receives;
+    if (!receives) {
+        q->blocks = xmalloc_pagealign(N_BLOCKS * BLOCK + BLOCK + MAX_INLINE);
+        memset(q->blocks, 0, N_BLOCKS * BLOCK);
+    }
+    return q;
+}
 
 static void
 take_rxq(struct null_port *port, struct ipoib_rxq *rxq)
@@ -534,9 +451,6 @@ take_dev(struct ipoib_dev *dev, void *port_)
     }
     port->ctx = dev->hca->ctx;
     port->pkey_index = part->ud.pkey_index;
-    port->bare = bare_create();
-    port->bare_txq = null_queue_create(port, false);
-    port->bare_rxq = null_queue_create(port, true);
     for (size_t i = 0; i < part->n_txq; i++) {
         struct null_queue *q = null_queue_create(port, false);
 
@@ -583,12 +497,6 @@ struct null_port *
 bench_hca_find(const char *name)
 {
     return shash_find_data(&ports, name);
-}
-
-bool
-bench_hca_is_taken(const struct null_port *port)
-{
-    return port->ctx != NULL;
 }
 
 void

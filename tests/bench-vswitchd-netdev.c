@@ -254,16 +254,18 @@ make_headers(struct netdev_bench *netdev, size_t size)
     return error;
 }
 
-void
+bool
 bench_netdev_set_load(struct netdev *netdev_, const struct bench_load *load)
 {
     struct netdev_bench *netdev = netdev_bench_cast(netdev_);
 
-    if (netdev_->netdev_class == &bench_class) {
-        make_headers(netdev, load->size);
-        netdev->pace.interval = load->interval;
-        netdev->pace.next = 0;
+    if (netdev_->netdev_class != &bench_class) {
+        return false;
     }
+    make_headers(netdev, load->size);
+    netdev->pace.interval = load->interval;
+    netdev->pace.next = 0;
+    return true;
 }
 
 uint64_t
@@ -462,8 +464,8 @@ netdev_bench_rxq_recv(struct netdev_rxq *rxq, struct dp_packet_batch *batch,
     struct dp_packet *packets[NETDEV_MAX_BURST];
     uint64_t ids[NETDEV_MAX_BURST];
     size_t next = netdev->next_flow;
+    uint64_t start, due;
     size_t n;
-    uint64_t due;
 
     if (qfill) {
         *qfill = -ENOTSUP;
@@ -473,6 +475,7 @@ netdev_bench_rxq_recv(struct netdev_rxq *rxq, struct dp_packet_batch *batch,
     if (!n) {
         return EAGAIN;
     }
+    start = bench_now();
     for (size_t i = 0; i < n; i++) {
         uint8_t *frame = ipoib_pool_data(bench_pool, ids[i]);
 
@@ -480,11 +483,15 @@ netdev_bench_rxq_recv(struct netdev_rxq *rxq, struct dp_packet_batch *batch,
             next = 0;
         }
         make_frame(netdev, &flows->flows[next++], due, frame);
-        packets[i] = ipoib_pool_to_packet(bench_pool, ids[i], 0,
-                                          netdev->size);
         due += pace->interval;
     }
     netdev->next_flow = next;
+    bench_apart += bench_now() - start;
+
+    for (size_t i = 0; i < n; i++) {
+        packets[i] = ipoib_pool_to_packet(bench_pool, ids[i], 0,
+                                          netdev->size);
+    }
     ipoib_batch_push_all(batch, packets, n);
     count(&netdev->rx.packets, n);
     count(&netdev->rx.bytes, n * netdev->size);

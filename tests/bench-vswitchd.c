@@ -42,6 +42,9 @@
  * one thread in one process at practically one time, the order of the ports
  * in the loop does not matter, and what the loop does besides is nobody's.
  *
+ * What stands for hardware, that is, making packets up, and the device, is
+ * apart from the rest: see 'bench_apart'.
+ *
  * A slot is so many turns, after some to warm the caches up, of which the time
  * is taken, or lasts for so long, with packets at a rate, and then latency is
  * taken.  One during which the thread was switched is marked. */
@@ -49,11 +52,8 @@
 #define WARM_UP 64              /* Turns: twice round a receive queue. */
 #define MAX_WORKLOADS 32
 
-enum kind { FORWARD, BARE_SEND, BARE_RECV };
-
 struct workload {
     char *name;
-    enum kind kind;
     char *port;                 /* Whose queue receives. */
     struct null_port *hca;      /* Of 'port', or NULL. */
     struct bench_load load;
@@ -65,7 +65,8 @@ struct window {
     uint32_t workload;
     bool switched;
     uint64_t packets;
-    uint64_t cycles;
+    uint64_t cycles;            /* Of them, */
+    uint64_t apart;             /* see 'bench_apart'. */
     uint64_t dropped;
     double quantiles[3];        /* Cycles. */
 };
@@ -89,22 +90,26 @@ struct run {
     uint32_t turn;
     uint64_t since;             /* The turn's begin, 0: none goes on. */
     uint64_t end;               /* Of a slot that lasts a while. */
-    uint64_t packets, turn_packets, cycles, dropped;
+    uint64_t packets, turn_packets, cycles, apart, turn_apart, dropped;
     long switches;
     struct bench_hist hist;
 };
 
-/* Outside runs: the ports that have packets, and their load. */
+/* Outside runs: the ports that have packets.  A rate is that of a generator's
+ * packets, or else, how often the port is polled. */
 struct open_ports {
     size_t n;
     struct {
         char *name;
         struct bench_load load;
-        bool set;               /* PMD thread. */
+        /* PMD thread. */
+        bool set, is_ours;
+        uint64_t polled;        /* The last time. */
     } ports[];
 };
 
 struct bench_hist *bench_hist;
+__thread uint64_t bench_apart;
 static OVSRCU_TYPE(struct run *) current; /* NULL: none. */
 static OVSRCU_TYPE(struct open_ports *) open_ports;
 static struct run *last;        /* Main thread. */
@@ -216,9 +221,7 @@ slot_workload(struct run *r, size_t i)
 static void
 set_load(struct workload *w)
 {
-    if (w->kind != FORWARD) {
-        bench_hca_set_load(w->hca, &(struct bench_load) { .size = 64 });
-    } else if (w->hca) {
+    if (w->hca) {
         bench_hca_set_load(w->hca, &w->load);
     } else {
         bench_netdev_set_load(w->rx->netdev, &w->load);
@@ -231,7 +234,7 @@ slot_start(struct run *r)
     set_load(r->w);
     r->started = true;
     r->turn = 0;
-    r->packets = r->cycles = 0;
+    r->packets = r->cycles = r->apart = 0;
     r->dropped = dropped(r->w);
     memset(&r->hist, 0, sizeof r->hist);
     bench_hist = r->turns ? NULL : &r->hist;
@@ -248,6 +251,7 @@ slot_end(struct run *r)
     window->switched = count_switches() != r->switches;
     window->packets = r->packets;
     window->cycles = r->cycles;
+    window->apart = r->apart;
     window->dropped = dropped(r->w) - r->dropped;
     if (!r->turns) {
         for (size_t i = 0; i < ARRAY_SIZE(quantiles); i++) {
@@ -271,6 +275,7 @@ turn_end(struct run *r, uint64_t now)
     r->turn++;
     if (!r->turns || r->turn > WARM_UP) {
         r->cycles += now - r->since;
+        r->apart += bench_apart - r->turn_apart;
         r->packets += r->turn_packets;
     } else if (r->turn == WARM_UP) {
         r->switches = count_switches();
@@ -279,17 +284,6 @@ turn_end(struct run *r, uint64_t now)
     if (r->turns ? r->turn >= r->turns + WARM_UP : now >= r->end) {
         slot_end(r);
     }
-}
-
-/* A turn of the bare device. */
-static void
-bare_turn(struct run *r)
-{
-    r->since = bench_now();
-    r->turn_packets = (r->w->kind == BARE_SEND
-                       ? bench_hca_bare_send(r->w->hca)
-                       : bench_hca_bare_recv(r->w->hca));
-    turn_end(r, bench_now());
 }
 
 static int
@@ -317,10 +311,7 @@ run_recv(struct run *r, struct netdev_rxq *rx, struct dp_packet_batch *batch,
     if (OVS_UNLIKELY(!r->started)) {
         slot_start(r);
     }
-    if (w->kind != FORWARD) {
-        bare_turn(r);
-        return EAGAIN;
-    }
+    r->turn_apart = bench_apart;
     r->since = bench_now();
     error = __real_netdev_rxq_recv(rx, batch, qfill);
     r->turn_packets = error ? 0 : dp_packet_batch_size(batch);
@@ -335,13 +326,23 @@ is_open(struct netdev_rxq *rx)
     const char *name = netdev_get_name(rx->netdev);
 
     for (size_t i = 0; open && i < open->n; i++) {
-        if (!strcmp(open->ports[i].name, name)) {
-            if (!open->ports[i].set) {
-                bench_netdev_set_load(rx->netdev, &open->ports[i].load);
-                open->ports[i].set = true;
-            }
-            return true;
+        uint64_t now;
+
+        if (strcmp(open->ports[i].name, name)) {
+            continue;
         }
+        if (!open->ports[i].set) {
+            open->ports[i].is_ours
+                = bench_netdev_set_load(rx->netdev, &open->ports[i].load);
+            open->ports[i].set = true;
+        }
+        now = bench_now();
+        if (!open->ports[i].is_ours
+            && now - open->ports[i].polled < open->ports[i].load.interval) {
+            return false;
+        }
+        open->ports[i].polled = now;
+        return true;
     }
     return false;
 }
@@ -412,7 +413,7 @@ set_open(struct open_ports *new)
     }
 }
 
-/* bench/open [PORT[:PACKETS-A-SECOND]]... */
+/* bench/open [PORT[:RATE]]... */
 static void
 bench_open(struct unixctl_conn *conn, int argc, const char *argv[],
            void *aux OVS_UNUSED)
@@ -481,7 +482,7 @@ free_run(struct run *r)
     }
 }
 
-/* NAME:PORT:SIZE, where PORT may be "send@PORT" or "recv@PORT". */
+/* NAME:PORT:SIZE */
 static char *
 parse_workload(struct workload *w, const char *arg, uint64_t interval)
 {
@@ -494,17 +495,11 @@ parse_workload(struct workload *w, const char *arg, uint64_t interval)
     if (!size || atoi(size) < BENCH_MIN_SIZE || atoi(size) > 4092) {
         error = xasprintf("%s: not NAME:PORT:SIZE", arg);
     } else {
-        w->kind = (!strncmp(port, "send@", 5) ? BARE_SEND
-                   : !strncmp(port, "recv@", 5) ? BARE_RECV : FORWARD);
-        port += w->kind == FORWARD ? 0 : 5;
         w->name = xstrdup(name);
         w->port = xstrdup(port);
         w->hca = bench_hca_find(port);
         w->load.size = atoi(size);
         w->load.interval = interval;
-        if (w->kind != FORWARD && !(w->hca && bench_hca_is_taken(w->hca))) {
-            error = xasprintf("%s: no such port was taken", port);
-        }
     }
     free(copy);
     return error;
@@ -573,9 +568,10 @@ static void
 put_window(FILE *stream, const struct run *r, const struct window *window,
            double nsec)
 {
-    fprintf(stream, "window %s %d %"PRIu64" %.1f %"PRIu64,
+    fprintf(stream, "window %s %d %"PRIu64" %.1f %.1f %"PRIu64,
             r->workloads[window->workload].name, window->switched,
-            window->packets, window->cycles * nsec, window->dropped);
+            window->packets, window->cycles * nsec, window->apart * nsec,
+            window->dropped);
     for (size_t i = 0; i < ARRAY_SIZE(quantiles); i++) {
         fprintf(stream, " %.1f", window->quantiles[i] * nsec);
     }
@@ -599,7 +595,7 @@ put_hist(FILE *stream, const struct workload *w, double nsec)
 
 /* bench/result FILE: writes
  *
- *     window NAME SWITCHED PACKETS NS DROPPED P50 P99 P999   for each
+ *     window NAME SWITCHED PACKETS NS APART DROPPED P50 P99 P999   for each
  *     hist NAME NS PART-ABOVE
  */
 static void
@@ -636,7 +632,7 @@ __wrap_bridge_init(const char *remote)
     clock_usec = time_usec();
     netdev_ipoib_register();
     bench_netdev_register();
-    unixctl_command_register("bench/open", "[PORT[:PPS]]...", 0, INT_MAX,
+    unixctl_command_register("bench/open", "[PORT[:RATE]]...", 0, INT_MAX,
                              bench_open, NULL);
     unixctl_command_register("bench/pool", "PORT", 1, 1, bench_make_pool,
                              NULL);

@@ -54,6 +54,11 @@ bench_now(void)
 #endif
 }
 
+/* Cycles that the calling thread has spent on what stands for hardware: making
+ * packets up, and the work of the device.  They are apart from the cost of
+ * the rest. */
+extern __thread uint64_t bench_apart;
+
 /* When the packets of a generator are due: at once, or one every 'interval'
  * cycles, whoever is late.  As a device would, it keeps BENCH_RING packets
  * that nobody has come for, and drops more. */
@@ -133,8 +138,9 @@ void bench_netdev_register(void);
 /* All return NULL, or a message, which the caller frees. */
 char *bench_netdev_set_flows(const char *name, const struct bench_flow *,
                              size_t n);
-/* What port 'name' makes, if it is one of ours, from now on.  PMD thread. */
-void bench_netdev_set_load(struct netdev *, const struct bench_load *);
+/* What a port makes from now on; false if it is not one of ours.  PMD
+ * thread. */
+bool bench_netdev_set_load(struct netdev *, const struct bench_load *);
 uint64_t bench_netdev_dropped(const struct netdev *);
 
 /* bench-vswitchd-hca.c. */
@@ -156,14 +162,9 @@ char *bench_hca_take(const char *name);
 /* A port that was aimed at, or NULL. */
 struct null_port;
 struct null_port *bench_hca_find(const char *name);
-bool bench_hca_is_taken(const struct null_port *);
 
-/* PMD thread.  What the device makes from now on; */
+/* What the device makes from now on.  PMD thread. */
 void bench_hca_set_load(struct null_port *, const struct bench_load *);
 uint64_t bench_hca_dropped(const struct null_port *);
-/* and a burst sent, or received, by the bare device, to know what that itself
- * costs.  The port was taken.  Returns the number of packets. */
-size_t bench_hca_bare_send(struct null_port *);
-size_t bench_hca_bare_recv(struct null_port *);
 
 #endif /* bench-vswitchd.h */
