@@ -51,6 +51,7 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-pages.c \
 	lib/ipoib-pages.h \
 	lib/ipoib-partition-born.c \
+	lib/ipoib-partition-offload.c \
 	lib/ipoib-partition-peers.c \
 	lib/ipoib-partition-prio.c \
 	lib/ipoib-partition-private.h \
@@ -76,11 +77,15 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-port.h \
 	lib/ipoib-prio.c \
 	lib/ipoib-prio.h \
+	lib/ipoib-proof.c \
+	lib/ipoib-proof.h \
 	lib/ipoib-ring-private.h \
 	lib/ipoib-ring.c \
 	lib/ipoib-ring.h \
 	lib/ipoib-rx-refill.c \
 	lib/ipoib-rx-search.c \
+	lib/ipoib-rx-offload.c \
+	lib/ipoib-rx-offload.h \
 	lib/ipoib-rx.c \
 	lib/ipoib-rx.h \
 	lib/ipoib-sa-inform.c \
@@ -98,6 +103,7 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-snoop.h \
 	lib/ipoib-soft-ah.c \
 	lib/ipoib-soft-cq.c \
+	lib/ipoib-soft-csum.c \
 	lib/ipoib-soft-events.c \
 	lib/ipoib-soft-fault.c \
 	lib/ipoib-soft-link.c \

@@ -667,6 +667,7 @@ ipoib_dev_get_status(struct ipoib_dev *dev, struct smap *smap)
     }
     smap_add_format(smap, "groups_refused", "%"PRIuSIZE,
                     ipoib_partition_n_refused(part));
+    ipoib_partition_offload_status(part, smap);
     if (part->kernel.name[0]) {
         smap_add(smap, "shared_with", part->kernel.name);
     }

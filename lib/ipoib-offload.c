@@ -129,29 +129,17 @@ parse_ip(struct ipoib_offload *o, ovs_be16 type, size_t len)
     return false;
 }
 
-bool
-ipoib_offload_parse(const struct dp_packet *packet, struct ipoib_offload *o)
+/* True if there is all of the header of layer 4, and it can be right. */
+static bool
+check_l4(const struct ipoib_offload *o)
 {
-    const struct vlan_eth_header *eth = dp_packet_data(packet);
-    size_t size = dp_packet_size(packet);
-    bool tagged = (size >= VLAN_ETH_HEADER_LEN
-                   && eth_type_vlan(eth->veth_type));
-    size_t l4_len;
+    size_t l4_len = o->ip_len - o->l4_ofs;
+    uint8_t *l4 = o->ip + o->l4_ofs;
 
-    o->l2_len = tagged ? VLAN_ETH_HEADER_LEN : ETH_HEADER_LEN;
-    o->ip = (uint8_t *) dp_packet_data(packet) + o->l2_len;
-    if (size < o->l2_len
-        || !parse_ip(o, tagged ? eth->veth_next_type : eth->veth_type,
-                     size - o->l2_len)) {
-        return false;
-    }
-
-    l4_len = o->ip_len - o->l4_ofs;
     switch (o->proto) {
     case IPPROTO_TCP:
         if (l4_len >= TCP_HEADER_LEN) {
-            size_t hlen = TCP_OFFSET(tcp_header(o->ip + o->l4_ofs)->tcp_ctl)
-                          * 4;
+            size_t hlen = TCP_OFFSET(tcp_header(l4)->tcp_ctl) * 4;
 
             return hlen >= TCP_HEADER_LEN && hlen <= l4_len;
         }
@@ -159,8 +147,7 @@ ipoib_offload_parse(const struct dp_packet *packet, struct ipoib_offload *o)
 
     case IPPROTO_UDP:
         return (l4_len >= UDP_HEADER_LEN
-                && (ntohs(ALIGNED_CAST(struct udp_header *,
-                                       o->ip + o->l4_ofs)->udp_len)
+                && (ntohs(ALIGNED_CAST(struct udp_header *, l4)->udp_len)
                     == l4_len));
 
     case IPPROTO_SCTP:
@@ -169,6 +156,34 @@ ipoib_offload_parse(const struct dp_packet *packet, struct ipoib_offload *o)
     default:
         return false;
     }
+}
+
+bool
+ipoib_offload_parse_ip(uint8_t *ip, size_t len, ovs_be16 type,
+                       struct ipoib_offload *o)
+{
+    o->ip = ip;
+    o->l2_len = 0;
+    return parse_ip(o, type, len) && check_l4(o);
+}
+
+bool
+ipoib_offload_parse(const struct dp_packet *packet, struct ipoib_offload *o)
+{
+    const struct vlan_eth_header *eth = dp_packet_data(packet);
+    size_t size = dp_packet_size(packet);
+    bool tagged = (size >= VLAN_ETH_HEADER_LEN
+                   && eth_type_vlan(eth->veth_type));
+    size_t l2_len = tagged ? VLAN_ETH_HEADER_LEN : ETH_HEADER_LEN;
+
+    if (size < l2_len
+        || !ipoib_offload_parse_ip(
+            (uint8_t *) dp_packet_data(packet) + l2_len, size - l2_len,
+            tagged ? eth->veth_next_type : eth->veth_type, o)) {
+        return false;
+    }
+    o->l2_len = l2_len;
+    return true;
 }
 
 bool
@@ -227,6 +242,14 @@ ipoib_offload_complete(const struct ipoib_offload *o)
     }
 }
 
+bool
+ipoib_offload_verify(const struct ipoib_offload *o)
+{
+    return ((o->v4 && o->proto == IPPROTO_UDP && !*checksum_place(o))
+            || !csum_finish(csum_continue(pseudo_header(o), o->ip + o->l4_ofs,
+                                          o->ip_len - o->l4_ofs)));
+}
+
 void
 ipoib_offload_prepare(const struct ipoib_offload *o)
 {
@@ -250,6 +273,7 @@ ipoib_segments_init(struct ipoib_segments *segs,
                  + TCP_OFFSET(tcp_header(all->ip + all->l4_ofs)->tcp_ctl) * 4;
     segs->len = all->ip_len - segs->hlen;
     segs->ofs = 0;
+    segs->prepare = false;
     segs->id = all->v4 ? ntohs(ipv4_header(all->ip)->ip_id) : 0;
     if (mtu <= segs->hlen || !segs->len) {
         return false;
@@ -307,7 +331,11 @@ ipoib_segments_next(struct ipoib_segments *segs)
     o.ip = eth + o.l2_len;
     dp_packet_put(packet, segs->all.ip + segs->hlen + segs->ofs, n);
     set_headers(segs, &o, n);
-    ipoib_offload_complete(&o);
+    if (segs->prepare) {
+        ipoib_offload_prepare(&o);
+    } else {
+        ipoib_offload_complete(&o);
+    }
     segs->ofs += n;
     segs->id++;
     return packet;

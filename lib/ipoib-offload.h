@@ -45,12 +45,20 @@ struct ipoib_offload {
 bool ipoib_offload_parse(const struct dp_packet *packet,
                          struct ipoib_offload *);
 
+/* The same for 'len' bytes of IP and padding at 'ip', of EtherType 'type';
+ * 'l2_len' is 0. */
+bool ipoib_offload_parse_ip(uint8_t *ip, size_t len, ovs_be16 type,
+                            struct ipoib_offload *);
+
 /* True if devices know such packets: TCP or UDP right behind an IP header
  * without options or extension headers. */
 bool ipoib_offload_is_simple(const struct ipoib_offload *);
 
 /* Writes the layer-4 checksum, whatever is in its place. */
 void ipoib_offload_complete(const struct ipoib_offload *);
+
+/* True if the checksum of TCP or UDP is right, or UDP has none in IPv4. */
+bool ipoib_offload_verify(const struct ipoib_offload *);
 
 /* Of TCP or UDP, writes the sum of the pseudo-header in its place, which is
  * what devices want to find there. */
@@ -64,6 +72,7 @@ struct ipoib_segments {
     size_t size;                /* Of a segment but the last, without them. */
     size_t len, ofs;            /* All, and that which was cut. */
     uint16_t id;                /* IPv4: of the next segment. */
+    bool prepare;               /* Leave TCP's checksum to a device. */
 };
 
 /* Prepares to cut 'packet', whose parts are 'all', into IP packets of at most
@@ -74,7 +83,8 @@ bool ipoib_segments_init(struct ipoib_segments *segs,
                          const struct dp_packet *packet,
                          const struct ipoib_offload *all, size_t mtu,
                          size_t segsz);
-/* The next segment, complete, the caller's; NULL at the end. */
+/* The next segment, complete unless 'segs->prepare', the caller's; NULL at the
+ * end. */
 struct dp_packet *ipoib_segments_next(struct ipoib_segments *);
 
 #endif /* ipoib-offload.h */

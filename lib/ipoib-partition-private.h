@@ -110,4 +110,13 @@ void ipoib_partition_recovered(struct ipoib_partition *, uint32_t qpn,
 /* Looks for queues that stand still; about once a second. */
 void ipoib_partition_watch(struct ipoib_partition *, long long int now);
 
+/* ipoib-partition-offload.c: what the device computes in our stead. */
+void ipoib_partition_offload_init(struct ipoib_partition *);
+void ipoib_partition_offload_destroy(struct ipoib_partition *);
+/* The partition is up. */
+void ipoib_partition_offload_start(struct ipoib_partition *);
+/* True if there is something new to tell. */
+bool ipoib_partition_offload_run(struct ipoib_partition *);
+void ipoib_partition_offload_wait(const struct ipoib_partition *);
+
 #endif /* ipoib-partition-private.h */

@@ -147,6 +147,7 @@ partition_update_state(struct ipoib_partition *part)
     if (up && !was_up) {
         part->n_queries = N_QUERIES;
         part->next_query = time_msec() + QUERY_DELAY;
+        ipoib_partition_offload_start(part);
         ipoib_event_add(&part->events, part->name, IPOIB_EVENT_UP,
                         "up, P_Key 0x%04x, LID %u, MTU %u", part->pkey,
                         part->port->attr.lid, mtu);
@@ -594,6 +595,9 @@ partition_run(struct ipoib_hca_client *client, long long int now)
     ipoib_partition_run_peers(part, now);
     partition_run_announcements(part, now);
     partition_run_queries(part, now);
+    if (ipoib_partition_offload_run(part)) {
+        partition_tell(part);
+    }
     return more;
 }
 
@@ -614,6 +618,7 @@ partition_wait(struct ipoib_hca_client *client)
     ipoib_partition_prio_wait(part);
     ipoib_hostqps_wait(part->hostqps);
     ipoib_partition_wait_peers(part);
+    ipoib_partition_offload_wait(part);
     poll_timer_wait_until(part->next_age);
     /* A partition that is down has nobody to announce to, and one on standby
      * nothing to say. */
@@ -701,6 +706,7 @@ partition_init_shared(struct ipoib_partition *part)
     atomic_init(&shared->clamp_mss, false);
     atomic_init(&shared->up, false);
     atomic_init(&shared->standby, false);
+    ipoib_partition_offload_init(part);
     shared->share = &part->peers.share;
     part->standins = ipoib_table_create(256);
     ipoib_peers_init(&part->peers, part->pkey);
@@ -785,6 +791,7 @@ ipoib_partition_destroy(struct ipoib_partition *part,
     ipoib_neigh_table_destroy(part->shared.neighs);
     ipoib_path_table_destroy(part->paths);
     ipoib_partition_prio_destroy(part);
+    ipoib_partition_offload_destroy(part);
     ipoib_partition_destroy_queues(part);
     ipoib_host_table_destroy(part->shared.hosts);
     ipoib_hostqps_destroy(part->hostqps);

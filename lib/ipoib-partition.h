@@ -31,6 +31,7 @@
 #include "ipoib-mcast.h"
 #include "ipoib-path.h"
 #include "ipoib-prio.h"
+#include "ipoib-proof.h"
 #include "ipoib-ring.h"
 #include "ipoib-snoop.h"
 #include "openvswitch/token-bucket.h"
@@ -168,6 +169,7 @@ struct ipoib_partition {
                                  * them, */
         uint64_t n_stalled;     /* those without an error. */
     } watch;
+    struct ipoib_proof proof;   /* ipoib-partition-offload.c. */
     struct ipoib_kernel_netdev kernel; /* That has the same partition. */
 };
 
@@ -205,6 +207,11 @@ bool ipoib_partition_is_up(const struct ipoib_partition *,
  * set (0: none). */
 int ipoib_partition_mtu(const struct ipoib_partition *);
 void ipoib_partition_limit_mtu(struct ipoib_partition *, int limit);
+
+/* Adds which checksums the device computes and checks, or why it does not. */
+struct smap;
+void ipoib_partition_offload_status(const struct ipoib_partition *,
+                                    struct smap *);
 
 /* For the control code: see ipoib-control.c. */
 

@@ -63,6 +63,8 @@ struct ipoib_shared {
     atomic_uint32_t eth_mtu;    /* Largest IP packet that goes to the bridge,
                                  * 0: any. */
     atomic_bool clamp_mss;      /* TCP's MSS option is kept to the MTUs. */
+    atomic_bool tx_csum;        /* The device computes checksums. */
+    atomic_bool rx_csum;        /* It checks them. */
     atomic_bool up;             /* Broadcast group joined, port up. */
     atomic_bool standby;        /* Another gateway is the active one. */
     const struct ipoib_share *share; /* With other gateways; or NULL. */
@@ -164,6 +166,8 @@ struct ipoib_txq {
     struct ipoib_txq_slots *slots; /* Private to ipoib-ring.c, ipoib-tx.c. */
     unsigned int id;
     unsigned int n_desc;
+    bool device_csum;           /* Of the packets that are being sent, the
+                                 * device is to compute the checksums. */
     struct ipoib_msgq *to_control;
     struct ipoib_limiter limiter;
     struct ipoib_mtu_limiter errors;

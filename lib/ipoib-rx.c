@@ -26,6 +26,7 @@
 #include "ipoib-packet.h"
 #include "ipoib-pool-private.h"
 #include "ipoib-ring-private.h"
+#include "ipoib-rx-offload.h"
 #include "ipoib-variant.h"
 #include "netdev.h"
 #include "openvswitch/vlog.h"
@@ -69,6 +70,7 @@ struct rx {
     uint32_t eth_mtu;           /* Longest that the bridge takes, 0: any. */
     uint32_t clamp;             /* As in ipoib-tx.c. */
     bool zero_copy;
+    bool csum;                  /* The device checks checksums. */
     bool cut;                   /* The batch has frames longer than
                                  * 'eth_mtu', to be cut. */
     const struct ipoib_share *share; /* NULL: nothing is shared. */
@@ -995,16 +997,20 @@ rx_process(struct rx *rx, struct ibv_wc wc[], size_t n,
     const struct ipoib_neigh_view view = ipoib_neigh_lids(rx->shared->neighs);
     struct dp_packet *packets[NETDEV_MAX_BURST];
     struct rx_burst burst;
+    size_t n_packets;
 
     if (OVS_UNLIKELY(!rx_prepare(rx->lid_mask, wc, n, view, &burst))) {
         n = rx_sort_out(rx, wc, n);
         rx_prepare(rx->lid_mask, wc, n, view, &burst);
     }
     ipoib_neigh_find_batch(&view, burst.homes, burst.hashes, n, burst.neighs);
-    n = (OVS_LIKELY(rx->zero_copy)
-         ? rx_finish(rx, wc, n, &burst, packets)
-         : rx_finish_copies(rx, wc, n, &burst, packets));
-    ipoib_batch_push_all(batch, packets, n);
+    n_packets = (OVS_LIKELY(rx->zero_copy)
+                 ? rx_finish(rx, wc, n, &burst, packets)
+                 : rx_finish_copies(rx, wc, n, &burst, packets));
+    if (OVS_UNLIKELY(rx->csum)) {
+        ipoib_rx_mark_good(rx->rxq, wc, n, packets, n_packets);
+    }
+    ipoib_batch_push_all(batch, packets, n_packets);
     if (OVS_UNLIKELY(rx->clamp)) {
         rx_clamp(rx, batch);
     }
@@ -1043,6 +1049,7 @@ rx_init(struct rx *rx, struct ipoib_rxq *rxq)
     atomic_read_relaxed(&shared->group_mtu, &rx->group_mtu);
     atomic_read_relaxed(&shared->eth_mtu, &rx->eth_mtu);
     atomic_read_relaxed(&shared->clamp_mss, &clamp);
+    atomic_read_relaxed(&shared->rx_csum, &rx->csum);
     rx->mtu = rx->group_mtu;
     if (OVS_UNLIKELY(rx->eth_mtu)) {
         rx->mtu = MIN(rx->mtu, rx->eth_mtu);

@@ -25,6 +25,7 @@
  *   ipoib-soft-qp.c       queue pairs: life and states
  *   ipoib-soft-send.c     send work requests
  *   ipoib-soft-recv.c     from a packet to a receive's completion
+ *   ipoib-soft-csum.c     checksums that the device computes
  *   ipoib-soft-ah.c       address handles
  *   ipoib-soft-mcast.c    attachments to multicast groups
  *   ipoib-soft-link.c     the link over a socket to the fabric
@@ -59,6 +60,7 @@ struct ds;
 #define SOFT_MAX_SRQ    65536
 #define SOFT_MAX_MR     (1 << 20)
 #define SOFT_MAX_GROUPS 65536
+#define SOFT_MAX_PAYLOAD 4096
 
 /* Counters of an HCA, for what is seldom; packets are counted in each QP. */
 #define SOFT_COUNTERS                                                       \
@@ -153,6 +155,14 @@ struct soft_model_params {
     ovs_be32 dst;               /* If no address was announced. */
 };
 
+/* Checksums: what the device says that it can, and what it does. */
+enum soft_csum {
+    SOFT_CSUM_NONE,             /* It says nothing. */
+    SOFT_CSUM_GOOD,             /* It can, and does. */
+    SOFT_CSUM_LIES_TX,          /* It sends packets unchanged. */
+    SOFT_CSUM_LIES_RX,          /* It finds all packets good. */
+};
+
 struct soft_name {
     enum soft_link_type { SOFT_UNIX, SOFT_UDP, SOFT_LOOP } type;
     char *where;                /* PATH, ADDR:PORT, or the subnet's name. */
@@ -160,6 +170,7 @@ struct soft_name {
     unsigned int n_pkeys;       /* P_Keys of a loop, 0 if not given. */
     uint16_t pkeys[IB_SOFT_MAX_PKEYS];
     struct soft_model_params model; /* Of a loop. */
+    enum soft_csum csum;
 };
 char *soft_name_parse(const char *name, struct soft_name *);
 void soft_name_destroy(struct soft_name *);
@@ -439,6 +450,7 @@ struct soft_qp {
         uint32_t psn;
         uint64_t n_tx;
         uint64_t n_sink;        /* Of them, to made-up neighbours. */
+        uint8_t *csum_space;    /* Payloads that were changed; or NULL. */
     );
     /* Requests whose completion, or that of a later one, was polled. */
     PADDED_MEMBERS(CACHE_LINE_SIZE,
@@ -554,6 +566,11 @@ void soft_deliver(struct soft_hca *, const struct soft_packet *packet);
 /* The length of the payload with its padding and of the transport headers,
  * as a GRH says it. */
 uint16_t soft_grh_paylen(const struct ib_ud *);
+
+/* Checksums.  'buf' has room for SOFT_MAX_PAYLOAD bytes, for as long as 'p'
+ * lasts. */
+void soft_csum_complete(struct soft_packet *p, uint8_t *buf);
+bool soft_csum_is_good(const struct soft_packet *);
 
 /* Faults. */
 void soft_fault_add_device(struct soft_hca *);

@@ -338,6 +338,7 @@ qp_free(struct soft_qp *qp)
     soft_rq_destroy(&qp->rq);
     ovs_mutex_destroy(&qp->sq_mutex);
     ovs_mutex_destroy(&qp->mutex);
+    free(qp->csum_space);
     free_cacheline(qp);
 }
 

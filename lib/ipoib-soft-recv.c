@@ -161,6 +161,9 @@ deliver_qp(struct soft_hca *hca, const struct soft_port *port,
         && take_receive(hca, qp, IB_GRH_LEN + ud->payload_len, e)) {
         bool ok = place(hca, qp, p, e);
         bool imm = ud->opcode == IB_OPCODE_UD_SEND_IMM;
+        bool csum_ok = OVS_UNLIKELY(hca->name.csum)
+                       && (hca->name.csum == SOFT_CSUM_LIES_RX
+                           || soft_csum_is_good(p));
         struct soft_cqe cqe = {
             .wc = {
                 .wr_id = e->wr_id,
@@ -171,7 +174,8 @@ deliver_qp(struct soft_hca *hca, const struct soft_port *port,
                 .qp_num = qp->qp.qp_num,
                 .src_qp = ud->sqpn,
                 .wc_flags = ((ud->has_grh ? IBV_WC_GRH : 0)
-                             | (imm ? IBV_WC_WITH_IMM : 0)),
+                             | (imm ? IBV_WC_WITH_IMM : 0)
+                             | (csum_ok ? IBV_WC_IP_CSUM_OK : 0)),
                 .pkey_index = qp->pkey_index,
                 .slid = ud->slid,
                 .sl = ud->sl,

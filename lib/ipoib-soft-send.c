@@ -104,6 +104,16 @@ batch_flush(struct send_batch *b)
     b->n_packets = b->n_cqes = 0;
 }
 
+/* Room for the payload of packet 'i' of a batch. */
+static uint8_t *
+csum_space(struct soft_qp *qp, size_t i)
+{
+    if (!qp->csum_space) {
+        qp->csum_space = xmalloc(SEND_BATCH * SOFT_MAX_PAYLOAD);
+    }
+    return qp->csum_space + i * SOFT_MAX_PAYLOAD;
+}
+
 /* Checks the request and collects its payload in 'p'. */
 static enum ibv_wc_status
 gather(struct send_batch *b, const struct ibv_send_wr *wr,
@@ -134,6 +144,10 @@ gather(struct send_batch *b, const struct ibv_send_wr *wr,
         return IBV_WC_LOC_QP_OP_ERR;
     }
     p->ud.payload_len = len;
+    if (OVS_UNLIKELY(wr->send_flags & IBV_SEND_IP_CSUM)
+        && b->hca->name.csum != SOFT_CSUM_LIES_TX) {
+        soft_csum_complete(p, csum_space(b->qp, p - b->packets));
+    }
     return IBV_WC_SUCCESS;
 }
 
@@ -265,6 +279,8 @@ check_wr(struct soft_qp *qp, const struct ibv_send_wr *wr)
                      || state == IBV_QPS_RTR
                      || (wr->opcode != IBV_WR_SEND
                          && wr->opcode != IBV_WR_SEND_WITH_IMM)
+                     || (wr->send_flags & IBV_SEND_IP_CSUM
+                         && !soft_hca_cast(qp->qp.context)->name.csum)
                      || wr->num_sge < 0
                      || wr->num_sge > qp->cap.max_send_sge
                      || !wr->wr.ud.ah || wr->wr.ud.ah->pd != qp->qp.pd)) {

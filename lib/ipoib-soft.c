@@ -123,10 +123,29 @@ parse_loop_option(const char *key, char *value, struct soft_name *n)
     } else if (!strcmp(key, "dst")) {
         return parse_ip(key, value, &m->dst);
     } else {
-        return xasprintf("unknown option '%s' (known: guid, pkeys, source, "
-                         "sink, neighbours, size, src, dst, grh)", key);
+        return xasprintf("unknown option '%s' (known: guid, csum, pkeys, "
+                         "source, sink, neighbours, size, src, dst, grh)",
+                         key);
     }
     return NULL;
+}
+
+static char *
+parse_csum(const char *s, struct soft_name *n)
+{
+    static const char *const values[] = {
+        [SOFT_CSUM_GOOD] = "good",
+        [SOFT_CSUM_LIES_TX] = "lies-tx",
+        [SOFT_CSUM_LIES_RX] = "lies-rx",
+    };
+
+    for (size_t i = SOFT_CSUM_GOOD; i < ARRAY_SIZE(values); i++) {
+        if (!strcmp(s, values[i])) {
+            n->csum = i;
+            return NULL;
+        }
+    }
+    return xasprintf("csum=%s: not one of good, lies-tx, lies-rx", s);
 }
 
 /* Parses the options 's', separated by "&". */
@@ -147,10 +166,12 @@ parse_options(char *s, struct soft_name *n)
         }
         if (!strcmp(key, "guid")) {
             error = parse_guid(value, &n->guid);
+        } else if (!strcmp(key, "csum")) {
+            error = parse_csum(value, n);
         } else if (n->type == SOFT_LOOP) {
             error = parse_loop_option(key, value, n);
         } else {
-            error = xasprintf("unknown option '%s' (known: guid)", key);
+            error = xasprintf("unknown option '%s' (known: guid, csum)", key);
         }
         if (error) {
             return error;
@@ -506,7 +527,8 @@ soft_query_device(struct ibv_context *ctx, struct ibv_device_attr *attr)
     attr->max_qp_wr = SOFT_MAX_WR;
     attr->device_cap_flags = (IBV_DEVICE_SRQ_RESIZE
                               | IBV_DEVICE_PORT_ACTIVE_EVENT
-                              | IBV_DEVICE_SYS_IMAGE_GUID);
+                              | IBV_DEVICE_SYS_IMAGE_GUID
+                              | (hca->name.csum ? IBV_DEVICE_UD_IP_CSUM : 0));
     attr->max_sge = SOFT_MAX_SGE;
     attr->max_cq = 65536;
     attr->max_cqe = SOFT_MAX_CQE;

@@ -74,6 +74,8 @@
     COUNTER(mss_clamped, "rx_mss_clamped", "TCP SYNs whose MSS was lowered") \
     COUNTER(ra_lowered, "rx_ra_lowered",                                     \
             "router advertisements whose MTU was lowered")                   \
+    COUNTER(offload_csum, "rx_offload_csum",                                 \
+            "packets whose checksums the device has verified")               \
     COUNTER(drop_error, "rx_drop_error", "completions with an error")        \
     COUNTER(drop_own, "rx_drop_own", "our own packets, looped back")         \
     COUNTER(drop_short, "rx_drop_short", "shorter than their headers")       \
@@ -134,7 +136,7 @@
     COUNTER(offload_csum, "tx_offload_csum",                                 \
             "packets whose checksum was completed")                          \
     COUNTER(offload_csum_device, "tx_offload_csum_device",                   \
-            "the same, by the device")                                       \
+            "the same, and segments, by the device")                         \
     COUNTER(offload_segmented, "tx_offload_segmented",                       \
             "packets that were cut into TCP segments")                       \
     COUNTER(offload_segments, "tx_offload_segments",                         \

@@ -22,100 +22,156 @@
 #include "ipoib-ring.h"
 #include "util.h"
 
-/* Packets that are complete are gathered, and sent when there are
- * NETDEV_MAX_BURST of them. */
+/* Packets are gathered, and sent when there are NETDEV_MAX_BURST of them: such
+ * as are complete, or such of which the device is to compute the checksum. */
 struct tx_offload {
     struct ipoib_txq *txq;
     unsigned int class;
     ipoib_tx_send_func *send;
     struct dp_packet_batch batch;
+    bool for_device;            /* What 'batch' has is. */
 };
 
 static void
 offload_flush(struct tx_offload *tx)
 {
     if (!dp_packet_batch_is_empty(&tx->batch)) {
+        tx->txq->device_csum = tx->for_device;
         tx->send(tx->txq, &tx->batch, tx->class);
+        tx->txq->device_csum = false;
         dp_packet_batch_refill_init(&tx->batch);
     }
 }
 
 static void
-offload_add(struct tx_offload *tx, struct dp_packet *packet)
+offload_add(struct tx_offload *tx, struct dp_packet *packet, bool for_device)
 {
+    if (for_device != tx->for_device) {
+        offload_flush(tx);
+        tx->for_device = for_device;
+    }
     ipoib_batch_push(&tx->batch, packet);
     if (!ipoib_batch_room(&tx->batch)) {
         offload_flush(tx);
     }
 }
 
-/* How long the IP packets may be that go where 'packet', an Ethernet frame,
- * goes.  Where the hosts' MTU is known, they are not longer than that either:
- * it may be all that is left of what a host knows of the path to a station
- * behind a router. */
-static uint32_t
-path_mtu(const struct tx_offload *tx, const struct dp_packet *packet)
+/* What is known of the way that a packet goes. */
+struct way {
+    uint32_t mtu;               /* Of IP packets.  Where the hosts' MTU is
+                                 * known, not more than that: it may be all
+                                 * that is left of what a host knows of the
+                                 * path to a station behind a router. */
+    bool direct;                /* To a neighbour at once, and the device
+                                 * computes checksums. */
+};
+
+static struct way
+find_way(const struct tx_offload *tx, const struct dp_packet *packet)
 {
     struct ipoib_shared *shared = tx->txq->shared;
     uint64_t mac = ipoib_get_mac(dp_packet_data(packet));
-    uint32_t mtu, eth_mtu, slot;
+    struct way way = { .direct = false };
+    uint32_t eth_mtu, slot;
 
-    atomic_read_relaxed(&shared->mtu, &mtu);
+    atomic_read_relaxed(&shared->mtu, &way.mtu);
     atomic_read_relaxed(&shared->eth_mtu, &eth_mtu);
     if (eth_mtu) {
-        mtu = MIN(mtu, eth_mtu);
+        way.mtu = MIN(way.mtu, eth_mtu);
     }
     ipoib_neigh_by_mac(shared->neighs, &mac, 1, &slot);
     if (slot != IPOIB_SLOT_NONE) {
-        uint32_t neigh_mtu = ipoib_neigh_fast(shared->neighs, slot)->mtu;
+        struct ipoib_neigh_fast *neigh = ipoib_neigh_fast(shared->neighs,
+                                                          slot);
+        uint32_t neigh_mtu = neigh->mtu;
 
-        mtu = neigh_mtu ? MIN(mtu, neigh_mtu) : mtu;
+        bool csum, clamp;
+
+        /* What is yet to be changed is completed here. */
+        atomic_read_relaxed(&shared->tx_csum, &csum);
+        atomic_read_relaxed(&shared->clamp_mss, &clamp);
+        way.direct = csum && !clamp && neigh_mtu;
+        way.mtu = neigh_mtu ? MIN(way.mtu, neigh_mtu) : way.mtu;
     }
-    return mtu;
+    return way;
+}
+
+/* True if the device is to compute the checksum of 'offload', an IP packet of
+ * 'len' bytes. */
+static bool
+is_for_device(const struct way *way, const struct ipoib_offload *offload,
+              size_t len)
+{
+    return (OVS_UNLIKELY(way->direct) && len <= way->mtu
+            && offload->l2_len == ETH_HEADER_LEN
+            && ipoib_offload_is_simple(offload));
 }
 
 /* Sends 'packet', whose parts are 'offload', as TCP segments.  Returns false
  * if that cannot be. */
 static bool
 offload_segments(struct tx_offload *tx, const struct dp_packet *packet,
-                 const struct ipoib_offload *offload)
+                 const struct ipoib_offload *offload, const struct way *way)
 {
     struct ipoib_tx_stats *stats = &tx->txq->stats;
     struct ipoib_segments segments;
     struct dp_packet *segment;
     uint64_t n = 0;
 
-    if (!ipoib_segments_init(&segments, packet, offload, path_mtu(tx, packet),
+    if (!ipoib_segments_init(&segments, packet, offload, way->mtu,
                              ipoib_pkt_segment_size(packet))) {
         return false;
     }
+    segments.prepare = is_for_device(way, offload, 0);
     while ((segment = ipoib_segments_next(&segments))) {
-        offload_add(tx, segment);
+        offload_add(tx, segment, segments.prepare);
         n++;
     }
     ipoib_count(&stats->offload_segmented, 1);
     ipoib_count(&stats->offload_segments, n);
+    if (segments.prepare) {
+        ipoib_count(&stats->offload_csum_device, n);
+    }
     return true;
+}
+
+/* Sends 'packet', which is complete but for its checksum. */
+static void
+offload_checksum(struct tx_offload *tx, struct dp_packet *packet,
+                 const struct ipoib_offload *offload, const struct way *way)
+{
+    struct ipoib_tx_stats *stats = &tx->txq->stats;
+    bool for_device = is_for_device(way, offload, offload->ip_len);
+
+    if (for_device) {
+        ipoib_offload_prepare(offload);
+        ipoib_count(&stats->offload_csum_device, 1);
+    } else {
+        ipoib_offload_complete(offload);
+        ipoib_count(&stats->offload_csum, 1);
+    }
+    dp_packet_reset_offload(packet);
+    offload_add(tx, packet, for_device);
 }
 
 /* Sends 'packet', which is not complete. */
 static void
 offload_one(struct tx_offload *tx, struct dp_packet *packet)
 {
-    struct ipoib_tx_stats *stats = &tx->txq->stats;
     struct ipoib_offload offload;
 
-    if (!ipoib_offload_parse(packet, &offload)) {
-        ipoib_count(&stats->drop_offload, 1);
-    } else if (!ipoib_pkt_is_tso(packet)) {
-        ipoib_offload_complete(&offload);
-        ipoib_count(&stats->offload_csum, 1);
-        dp_packet_reset_offload(packet);
-        offload_add(tx, packet);
-        return;
-    } else if (!offload_segments(tx, packet, &offload)) {
-        ipoib_count(&stats->drop_offload, 1);
+    if (ipoib_offload_parse(packet, &offload)) {
+        struct way way = find_way(tx, packet);
+
+        if (!ipoib_pkt_is_tso(packet)) {
+            offload_checksum(tx, packet, &offload, &way);
+            return;
+        } else if (offload_segments(tx, packet, &offload, &way)) {
+            dp_packet_delete(packet);
+            return;
+        }
     }
+    ipoib_count(&tx->txq->stats.drop_offload, 1);
     dp_packet_delete(packet);
 }
 
@@ -131,7 +187,7 @@ ipoib_tx_offload_batch(struct ipoib_txq *txq, struct dp_packet_batch *batch,
         if (ipoib_pkt_needs_offload(packet)) {
             offload_one(&tx, packet);
         } else {
-            offload_add(&tx, packet);
+            offload_add(&tx, packet, false);
         }
     }
     offload_flush(&tx);

@@ -22,6 +22,7 @@
 #include "ipoib-classify.h"
 #include "ipoib-compat.h"
 #include "ipoib-mtu.h"
+#include "ipoib-offload.h"
 #include "ipoib-neigh-private.h"
 #include "ipoib-packet.h"
 #include "ipoib-pool.h"
@@ -268,6 +269,11 @@ tx_post(struct tx *tx)
         struct ibv_send_wr *last = &slots->wrs[n - 1].wr;
         struct ibv_send_wr *next = last->next;
 
+        if (OVS_UNLIKELY(tx->txq->device_csum)) {
+            for (uint32_t i = 0; i < n; i++) {
+                slots->wrs[i].wr.send_flags |= IBV_SEND_IP_CSUM;
+            }
+        }
         last->wr_id = IPOIB_TX_TAIL | (uint32_t) (slots->head + n);
         last->send_flags |= IBV_SEND_SIGNALED;
         last->next = NULL;
@@ -928,7 +934,13 @@ tx_not_sent(struct tx *tx, struct dp_packet **packetp, uint64_t key,
 {
     struct ipoib_tx_stats *stats = &tx->txq->stats;
     uint64_t mac = ipoib_swap64(key) >> 16;
+    struct ipoib_offload offload;
 
+    if (OVS_UNLIKELY(tx->txq->device_csum)
+        && ipoib_offload_parse(*packetp, &offload)) {
+        /* It may not go to the device at once, or not as it is. */
+        ipoib_offload_complete(&offload);
+    }
     if (key == IPOIB_NEIGH_NO_KEY) {
         tx_other(tx, packetp);
     } else if (neigh == &no_neigh) {

@@ -130,7 +130,13 @@ bool ipoib_soft_name_parse(const char *name, char **errp);
  *   soft:loop[:NAME]       a port of the subnet NAME inside this process, or
  *                          of one of its own, with an SA at LID 1
  *
- * Options are guid=0x..., and for soft:loop
+ * Options are guid=0x...,
+ *
+ *   csum=good        the device computes and checks checksums of TCP and UDP
+ *   csum=lies-tx     the same, but packets are sent unchanged
+ *   csum=lies-rx     the same, but all packets are found good
+ *
+ * and for soft:loop
  *
  *   pkeys=A,B,...    the P_Key table (0xffff)
  *   source           made-up neighbours send UDP packets as fast as they are

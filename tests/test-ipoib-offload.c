@@ -23,6 +23,7 @@
 
 #include "dp-packet.h"
 #include "ipoib-compat.h"
+#include "ipoib-rx.h"
 #include "ipoib-test-gateway.h"
 #include "ipoib-tx.h"
 #include "openvswitch/vlog.h"
@@ -729,6 +730,86 @@ check_tx_others(struct gw *gw, const struct ipoib_neigh *neigh)
     ovs_assert(gw->hca->n_sent == n_sent);
 }
 
+/* The packet of 'send' is to be completed by the device: all is right but for
+ * the checksum of layer 4, which is that of the pseudo-header.  Completes it
+ * as the device would. */
+static void
+check_for_device(const struct spec *s, struct null_send *send)
+{
+    uint8_t *ip = send->data + 4;
+    size_t len = send->len - 4, l4_len = len - l4_ofs(s);
+    uint8_t *place = ip + l4_ofs(s) + (s->proto == IPPROTO_TCP ? 16 : 6);
+
+    ovs_assert(send->flags & IBV_SEND_IP_CSUM);
+    ovs_assert(get16(place) == fold(sum_pseudo(s, ip, l4_len)));
+    put16(place, ~fold(sum_bytes(ip + l4_ofs(s), l4_len)));
+    check_checksums(s, ip, len);
+}
+
+/* The device computes checksums, of those packets that go straight to it. */
+static void
+check_tx_device(struct gw *gw, struct ipoib_neigh *neigh)
+{
+    struct spec s = { .v4 = true, .proto = IPPROTO_UDP, .len = 300 };
+    const struct spec tcp = { .proto = IPPROTO_TCP, .len = 5000 };
+    uint64_t flags = DP_PACKET_OL_TX_UDP_CKSUM;
+    struct ipoib_tx_stats *stats = &gw->txq->stats;
+    uint64_t n = counter(&stats->offload_csum_device);
+    uint32_t i = gw->hca->n_sent;
+    struct dp_packet *packets[6];
+    struct ipoib_msg msg;
+
+    atomic_store_relaxed(&gw->shared.tx_csum, true);
+    packets[0] = make_to_neigh(&s, neigh, flags);
+    packets[1] = make_to_neigh(&s, neigh, 0);
+    packets[2] = make_to_neigh(&s, neigh, flags);
+    packets[3] = make_to_neigh(&tcp, neigh, DP_PACKET_OL_TX_TCP_SEG);
+    s.opt_len = 4;
+    packets[4] = make_to_neigh(&s, neigh, flags);
+    s.opt_len = 0;
+    packets[5] = make_to_neigh(&s, neigh, 0);
+    send_batch(gw, packets, 6);
+    ovs_assert(gw->hca->n_sent == i + 8);
+    check_for_device(&s, &gw->hca->sent[i % NULL_MAX]);
+    ovs_assert(!(gw->hca->sent[(i + 1) % NULL_MAX].flags & IBV_SEND_IP_CSUM));
+    check_for_device(&s, &gw->hca->sent[(i + 2) % NULL_MAX]);
+    for (size_t j = 3; j < 6; j++) {
+        check_for_device(&tcp, &gw->hca->sent[(i + j) % NULL_MAX]);
+    }
+    ovs_assert(!(gw->hca->sent[(i + 6) % NULL_MAX].flags & IBV_SEND_IP_CSUM));
+    s.opt_len = 4;
+    check_checksums(&s, gw->hca->sent[(i + 6) % NULL_MAX].data + 4, 332);
+    ovs_assert(!(gw->hca->sent[(i + 7) % NULL_MAX].flags & IBV_SEND_IP_CSUM));
+    ovs_assert(counter(&stats->offload_csum_device) == n + 5);
+
+    /* Cut into fragments. */
+    s.opt_len = 0;
+    s.len = 3000;
+    packets[0] = make_to_neigh(&s, neigh, flags);
+    put16((uint8_t *) dp_packet_data(packets[0]) + 20, 0);
+    put16((uint8_t *) dp_packet_data(packets[0]) + 24, 0);
+    put16((uint8_t *) dp_packet_data(packets[0]) + 24,
+          ~fold(sum_bytes((uint8_t *) dp_packet_data(packets[0]) + 14, 20)));
+    i = gw->hca->n_sent;
+    send_batch(gw, packets, 1);
+    ovs_assert(gw->hca->n_sent == i + 2);
+    ovs_assert(!(gw->hca->sent[i % NULL_MAX].flags & IBV_SEND_IP_CSUM));
+    ovs_assert(counter(&stats->offload_csum_device) == n + 5);
+
+    /* No path: the control thread gets it complete. */
+    ipoib_neigh_set_ah(gw->shared.neighs, neigh, NULL, 0);
+    s.len = 300;
+    packets[0] = make_to_neigh(&s, neigh, flags);
+    send_batch(gw, packets, 1);
+    do {
+        ovs_assert(ipoib_msgq_pop(gw->txq->to_control, &msg));
+    } while (msg.type == IPOIB_MSG_TX_HOST);
+    ovs_assert(msg.type == IPOIB_MSG_TX_NO_PATH);
+    check_checksums(&s, (uint8_t *) dp_packet_data(msg.packet) + 14, 328);
+    dp_packet_delete(msg.packet);
+    ipoib_neigh_set_ah(gw->shared.neighs, neigh, gw_ah(1), 2044);
+}
+
 static void
 test_tx(void)
 {
@@ -743,6 +824,7 @@ test_tx(void)
     check_tx_checksums(gw, neigh);
     check_tx_segments(gw, neigh);
     check_tx_others(gw, neigh);
+    check_tx_device(gw, neigh);
     while (ipoib_msgq_pop(gw->txq->to_control, &msg)) {
         dp_packet_delete(msg.packet);
     }
@@ -756,6 +838,54 @@ test_tx(void)
 }
 #endif
 
+/* Receiving: only what the device has found good is marked so, and only where
+ * the device has been seen to tell the truth. */
+
+static void
+receive_marked(struct gw *gw, const struct spec *s, int wc_flags, bool ip,
+               bool l4)
+{
+    struct dp_packet *packet = make(s);
+    size_t len = dp_packet_size(packet) - ETH_HEADER_LEN;
+    struct null_packet *p = gw_receive(gw, 1, 0x1001, s->v4 ? ETH_TYPE_IP
+                                       : ETH_TYPE_IPV6, len);
+    struct dp_packet_batch batch;
+
+    memcpy(gw_payload(p), (uint8_t *) dp_packet_data(packet) + ETH_HEADER_LEN,
+           len);
+    p->wc.wc_flags |= wc_flags;
+    dp_packet_delete(packet);
+    ipoib_batch_init(&batch);
+    ovs_assert(!ipoib_rx_batch(gw->rxq, &batch));
+    ovs_assert(dp_packet_batch_size(&batch) == 1);
+    packet = batch.packets[0];
+    ovs_assert(dp_packet_ip_checksum_valid(packet) == ip);
+    ovs_assert(dp_packet_l4_checksum_valid(packet) == l4);
+    ovs_assert(!ipoib_pkt_needs_offload(packet));
+    dp_packet_delete(packet);
+    ipoib_batch_destroy(&batch);
+}
+
+static void
+test_rx(void)
+{
+    const struct spec tcp = { .v4 = true, .proto = IPPROTO_TCP, .len = 90 };
+    const struct spec sctp = { .v4 = true, .proto = IPPROTO_SCTP, .len = 90 };
+    const struct spec v6 = { .proto = IPPROTO_TCP, .len = 90 };
+    struct gw *gw = gw_open(256, 64);
+
+    gw_add_neigh(gw, 1);
+    gw_add_host(gw, 1, 0x1001, false);
+    receive_marked(gw, &tcp, IBV_WC_IP_CSUM_OK, false, false);
+    atomic_store_relaxed(&gw->shared.rx_csum, true);
+    receive_marked(gw, &tcp, IBV_WC_IP_CSUM_OK, true, true);
+    receive_marked(gw, &tcp, 0, false, false);
+    receive_marked(gw, &sctp, IBV_WC_IP_CSUM_OK, true, false);
+    receive_marked(gw, &v6, IBV_WC_IP_CSUM_OK, false, false);
+    ovs_assert(ipoib_counter_read(&gw->rxq->stats.offload_csum) == 2);
+    gw_close(gw);
+}
+
 static void
 test_ipoib_offload_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
 {
@@ -767,6 +897,7 @@ test_ipoib_offload_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
     test_bad_segments();
     test_random();
     test_tx();
+    test_rx();
 }
 
 OVSTEST_REGISTER("test-ipoib-offload", test_ipoib_offload_main);

@@ -1,0 +1,50 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <config.h>
+#include "ipoib-rx-offload.h"
+
+#include <netinet/in.h>
+#include "dp-packet.h"
+#include "ipoib-compat.h"
+#include "ipoib-pool-private.h"
+#include "ipoib-ring.h"
+#include "packets.h"
+
+void
+ipoib_rx_mark_good(struct ipoib_rxq *rxq, const struct ibv_wc wc[], size_t n,
+                   struct dp_packet *packets[], size_t n_packets)
+{
+    uint64_t n_good = 0;
+
+    for (size_t i = 0, j = 0; i < n && j < n_packets; i++) {
+        const struct eth_header *eth = dp_packet_data(packets[j]);
+        const struct ip_header *nh = (const void *) (eth + 1);
+
+        if (packets[j] != ipoib_pool_packet(wc[i].wr_id)) {
+            continue;           /* It was dropped. */
+        }
+        if (wc[i].wc_flags & IBV_WC_IP_CSUM_OK
+            && eth->eth_type == htons(ETH_TYPE_IP)) {
+            bool l4 = ((nh->ip_proto == IPPROTO_TCP
+                        || nh->ip_proto == IPPROTO_UDP)
+                       && !IP_IS_FRAGMENT(nh->ip_frag_off));
+
+            ipoib_pkt_set_rx_csum_good(packets[j], l4);
+            n_good++;
+        }
+        j++;
+    }
+    ipoib_count(&rxq->stats.offload_csum, n_good);
+}

@@ -1,0 +1,31 @@
+/*
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at:
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef IPOIB_RX_OFFLOAD_H
+#define IPOIB_RX_OFFLOAD_H 1
+
+#include <infiniband/verbs.h>
+#include <stddef.h>
+
+struct dp_packet;
+struct ipoib_rxq;
+
+/* Marks those of 'packets', which were made of the 'n' completions in 'wc', in
+ * order, whose checksums the device has found good: of IPv4 and of TCP or UDP.
+ * Packets that are copies are not marked. */
+void ipoib_rx_mark_good(struct ipoib_rxq *, const struct ibv_wc wc[],
+                        size_t n, struct dp_packet *packets[],
+                        size_t n_packets);
+
+#endif /* ipoib-rx-offload.h */
