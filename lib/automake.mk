@@ -41,7 +41,11 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-msgq.h \
 	lib/ipoib-mtu.c \
 	lib/ipoib-mtu.h \
+	lib/ipoib-neigh-find.c \
+	lib/ipoib-neigh-ip.c \
+	lib/ipoib-neigh-lid.c \
 	lib/ipoib-neigh-private.h \
+	lib/ipoib-neigh-table.h \
 	lib/ipoib-neigh.c \
 	lib/ipoib-neigh.h \
 	lib/ipoib-offload.c \

@@ -102,7 +102,7 @@ ipoib_control_guard_tx(struct ipoib_partition *part, struct eth_addr src,
     if (ip && ipoib_ip_is_station(ip)
         && !ipoib_neigh_find_mac(part->shared.neighs, mac)) {
         neigh = ipoib_neigh_find_ip(part->shared.neighs, ip);
-        if (neigh && now - neigh->confirmed < GUARD_FRESH) {
+        if (neigh && now - ipoib_neigh_confirmed(neigh) < GUARD_FRESH) {
             return refuse(part, &stats->spoof, &stats->drop_spoof,
                           "Ethernet", "a claim of a neighbour's address",
                           ip);

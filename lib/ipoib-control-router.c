@@ -76,15 +76,19 @@ ipoib_control_sent_to(struct ipoib_partition *part, uint32_t slot,
                       const struct in6_addr *dst, long long int now)
 {
     struct ipoib_neigh *neigh = ipoib_neigh_of_slot(part->shared.neighs, slot);
+    struct ipoib_neigh_more *more;
 
     if (!neigh || neigh->forwards || !ipoib_ip_is_station(dst)
-        || now < neigh->foreign + FOREIGN_PAUSE
+        || (neigh->more && now < neigh->more->foreign + FOREIGN_PAUSE)
         || ipoib_neigh_find_ip(part->shared.neighs, dst)
         || ipoib_host_find_ip(part->shared.hosts, dst)) {
         return;
     }
-    neigh->foreign = now;
-    if (++neigh->n_foreign >= FOREIGN_PACKETS) {
+    more = ipoib_neigh_more(neigh);
+    more->foreign = now;
+    if (++more->n_foreign >= FOREIGN_PACKETS) {
+        more->n_foreign = 0;
+        ipoib_neigh_trim(neigh);
         neigh->forwards = true;
         ipoib_neigh_set_routes(part->shared.neighs, neigh, true);
     }

@@ -96,10 +96,9 @@ void
 ipoib_control_announce_neigh(struct ipoib_partition *part,
                              const struct ipoib_neigh *neigh)
 {
-    struct ipoib_neigh_ip *nip;
-
-    LIST_FOR_EACH (nip, node, &neigh->ips) {
-        ovs_be32 ip4 = in6_addr_get_mapped_ipv4(&nip->ip);
+    for (size_t i = 0; i < ipoib_neigh_n_ips(neigh); i++) {
+        const struct in6_addr *ip = ipoib_neigh_ip(neigh, i);
+        ovs_be32 ip4 = in6_addr_get_mapped_ipv4(ip);
         struct dp_packet *frame;
 
         if (ip4) {
@@ -108,7 +107,7 @@ ipoib_control_announce_neigh(struct ipoib_partition *part,
                                           eth_addr_null, ip4);
         } else {
             frame = ipoib_compose_na_eth(
-                &nip->ip, &in6addr_all_hosts, 0x20, neigh->mac,
+                ip, &in6addr_all_hosts, 0x20, neigh->mac,
                 ipoib_group_mac_ipv6(&in6addr_all_hosts));
         }
         ipoib_count(&part->rx_stats.own, 1);
@@ -635,7 +634,7 @@ proxy_arp_to_eth(struct ipoib_partition *part,
         return false;
     }
     neigh = ipoib_neigh_find_ip(part->shared.neighs, &ip);
-    if (!neigh || now - neigh->confirmed > PROXY_FRESH) {
+    if (!neigh || now - ipoib_neigh_confirmed(neigh) > PROXY_FRESH) {
         return false;
     }
     ipoib_count(&part->tx_stats.answered, 1);
@@ -809,7 +808,7 @@ proxy_ns_to_eth(struct ipoib_partition *part, const struct ipoib_nd_info *info,
         return false;
     }
     neigh = ipoib_neigh_find_ip(part->shared.neighs, &info->target);
-    if (!neigh || now - neigh->confirmed > PROXY_FRESH) {
+    if (!neigh || now - ipoib_neigh_confirmed(neigh) > PROXY_FRESH) {
         return false;
     }
     ipoib_count(&part->tx_stats.answered, 1);

@@ -19,12 +19,9 @@
 #include <string.h>
 
 #include "coverage.h"
-#include "dp-packet.h"
 #include "hash.h"
-#include "ipoib-index.h"
-#include "ipoib-neigh-private.h"
+#include "ipoib-neigh-table.h"
 #include "ipoib-peer.h"
-#include "ipoib-slots.h"
 #include "ipoib-table.h"
 #include "random.h"
 #include "unaligned.h"
@@ -35,13 +32,9 @@ COVERAGE_DEFINE(ipoib_neigh_aged);
 COVERAGE_DEFINE(ipoib_neigh_reborn);
 COVERAGE_DEFINE(ipoib_neigh_moved_ip);
 COVERAGE_DEFINE(ipoib_neigh_mac_collision);
-COVERAGE_DEFINE(ipoib_neigh_key_collision);
 
 /* What a table in use may hold: as many slots may wait for a grace period. */
 #define MAX_NEIGHS (IPOIB_SLOTS_MAX / 2)
-
-/* Stand-in MACs of neighbours that are gone. */
-#define N_FORGOTTEN 8192
 
 /* Neighbours that evict() looks at before it takes one that was used. */
 #define EVICT_TRIES 64
@@ -52,201 +45,13 @@ COVERAGE_DEFINE(ipoib_neigh_key_collision);
 /* When the table is full, a source keeps this part of it. */
 #define SOURCE_SHARE 8
 
-/* The neighbours that were heard from one LID, or if that is unknown, that
- * have one GUID. */
-struct source {
-    struct hmap_node node;      /* In ipoib_neigh_table. */
-    uint64_t id;
-    size_t n;
-    struct ovs_list neighs;     /* Of ipoib_neigh, oldest first. */
-};
-
-/* Some neighbours, of which it is of interest which one it is if they are but
- * one. */
-struct slot_set {
-    uint32_t n;
-    uint32_t xor;               /* Of their slots: the slot of a single one. */
-};
-
-/* Several neighbours with the same (LID, QPN). */
-struct shared_lid {
-    struct hmap_node node;      /* In ipoib_neigh_table. */
-    uint64_t key;               /* ipoib_neigh_lid_key(). */
-    struct slot_set neighs;
-};
-
-/* The neighbours of a LID. */
-enum lid_set {
-    LID_ALL,
-    LID_ROUTERS,
-    N_LID_SETS
-};
-struct lid {
-    struct slot_set sets[N_LID_SETS];
-    atomic_uint32_t alone[N_LID_SETS]; /* The single one's slot, or NONE. */
-};
-
-/* LIDs are kept in pages. */
-#define LID_PAGE 256
-
-struct ipoib_neigh_table {
-    uint16_t pkey;
-    uint64_t share_guid;        /* 0: not shared with other gateways. */
-    size_t max;
-    size_t n;
-    const struct ipoib_neigh_ops *ops;
-    void *aux;
-    struct ipoib_slots *slots;  /* Of ipoib_neigh_fast and ipoib_neigh. */
-
-    /* Writer's. */
-    struct hmap by_ip;          /* Of ipoib_neigh_ip. */
-    struct ovs_list lru;        /* Of ipoib_neigh, oldest first. */
-    struct ovs_list aliases;    /* Of ipoib_neigh_alias, oldest first. */
-    struct hmap sources;        /* Of struct source. */
-    struct hmap shared_lids;    /* Of struct shared_lid. */
-    uint32_t hash_basis;
-    uint32_t age_pos;           /* Slot that ipoib_neigh_age() is at. */
-    uint64_t forgotten[N_FORGOTTEN]; /* Stand-in MACs, by their last bits. */
-
-    /* Readers'. */
-    uint64_t key_basis;
-    struct ipoib_index *macs;   /* ipoib_frame_mac(). */
-    struct ipoib_table *alias_macs; /* The same; aliases. */
-    struct ipoib_index *gids;   /* gid_key(). */
-    struct ipoib_index *lids;   /* ipoib_neigh_lid_key(). */
-    struct ipoib_table *ips;    /* ipoib_table_key_ip(). */
-    ATOMIC(struct lid *) lid_pages[(UINT16_MAX + 1) / LID_PAGE];
-};
-
-/* Keys. */
-
-static uint32_t
-hash_ip(const struct ipoib_neigh_table *t, const struct in6_addr *ip)
-{
-    return hash_bytes(ip, sizeof *ip, t->hash_basis);
-}
-
-static uint64_t
-gid_key(const struct ipoib_neigh_table *t, uint64_t guid, uint32_t qpn)
-{
-    return ipoib_table_key_128(guid, qpn, t->key_basis);
-}
-
-static uint64_t
-mac_key(struct eth_addr mac)
-{
-    return ipoib_frame_mac(eth_addr_to_uint64(mac));
-}
+/* 'used' of a neighbour that is gone. */
+#define USED_NEVER UINT32_MAX
 
 static bool
 same_guid(const struct ipoib_addr *a, const struct ipoib_addr *b)
 {
     return ib_gid_guid(&a->gid) == ib_gid_guid(&b->gid);
-}
-
-/* Look-ups. */
-
-struct ipoib_neigh *
-ipoib_neigh_of_slot(const struct ipoib_neigh_table *t, uint32_t slot)
-{
-    return ipoib_slots_get(t->slots, slot);
-}
-
-struct ipoib_neigh_fast *
-ipoib_neigh_fast(const struct ipoib_neigh_table *t, uint32_t slot)
-{
-    return ipoib_slots_fast(t->slots, slot);
-}
-
-/* Readers and writer. */
-uint32_t
-ipoib_neigh_by_gid(const struct ipoib_neigh_table *t,
-                   const struct ib_gid *gid, uint32_t qpn)
-{
-    uint64_t guid = ib_gid_guid(gid);
-    struct ipoib_index_cursor c = ipoib_index_find(t->gids,
-                                                   gid_key(t, guid, qpn));
-
-    while (ipoib_index_next(&c)) {
-        const struct ipoib_neigh_fast *fast = ipoib_neigh_fast(t, c.slot);
-
-        if (fast->qpn == qpn && ib_gid_guid(&fast->gid) == guid) {
-            return c.slot;
-        }
-    }
-    return IPOIB_SLOT_NONE;
-}
-
-struct ipoib_neigh *
-ipoib_neigh_find(const struct ipoib_neigh_table *t,
-                 const struct ipoib_addr *addr)
-{
-    return ipoib_neigh_of_slot(t, ipoib_neigh_by_gid(t, &addr->gid,
-                                                     ipoib_addr_qpn(addr)));
-}
-
-static struct ipoib_neigh_ip *
-find_ip(const struct ipoib_neigh_table *t, const struct in6_addr *addr)
-{
-    struct ipoib_neigh_ip *ip;
-
-    HMAP_FOR_EACH_WITH_HASH (ip, by_ip, hash_ip(t, addr), &t->by_ip) {
-        if (ipv6_addr_equals(&ip->ip, addr)) {
-            return ip;
-        }
-    }
-    return NULL;
-}
-
-struct ipoib_neigh *
-ipoib_neigh_find_ip(const struct ipoib_neigh_table *t,
-                    const struct in6_addr *addr)
-{
-    struct ipoib_neigh_ip *ip = find_ip(t, addr);
-
-    return ip ? ip->neigh : NULL;
-}
-
-/* The slot of the neighbour whose own MAC has 'key'. */
-static uint32_t
-find_own_mac(const struct ipoib_neigh_table *t, uint64_t key)
-{
-    struct ipoib_index_cursor c = ipoib_index_find(t->macs, key);
-
-    while (ipoib_index_next(&c)) {
-        if (ipoib_neigh_has_mac(ipoib_neigh_fast(t, c.slot), key)) {
-            return c.slot;
-        }
-    }
-    return IPOIB_SLOT_NONE;
-}
-
-static uint32_t
-find_mac(const struct ipoib_neigh_table *t, uint64_t key)
-{
-    uint32_t slot = find_own_mac(t, key);
-
-    return (slot != IPOIB_SLOT_NONE
-            ? slot : ipoib_table_lookup(t->alias_macs, key));
-}
-
-static uint32_t
-find_lid(const struct ipoib_neigh_table *t, uint64_t key)
-{
-    struct ipoib_index_cursor c = ipoib_index_find(t->lids, key);
-
-    while (ipoib_index_next(&c)) {
-        if (ipoib_neigh_has_lid(ipoib_neigh_fast(t, c.slot), key)) {
-            return c.slot;
-        }
-    }
-    return IPOIB_SLOT_NONE;
-}
-
-struct ipoib_neigh *
-ipoib_neigh_find_mac(const struct ipoib_neigh_table *t, struct eth_addr mac)
-{
-    return ipoib_neigh_of_slot(t, find_mac(t, mac_key(mac)));
 }
 
 bool
@@ -255,344 +60,8 @@ ipoib_neigh_was_forgotten(const struct ipoib_neigh_table *t,
 {
     uint64_t mac = eth_addr_to_uint64(mac_);
 
-    return mac && t->forgotten[mac % N_FORGOTTEN] == mac;
-}
-
-static struct ipoib_neigh_view
-view(const struct ipoib_neigh_table *t, const struct ipoib_index *index)
-{
-    return (struct ipoib_neigh_view) {
-        .index = ipoib_index_view(index),
-        .lines = ipoib_slots_lines(t->slots),
-    };
-}
-
-struct ipoib_neigh_view
-ipoib_neigh_macs(const struct ipoib_neigh_table *t)
-{
-    return view(t, t->macs);
-}
-
-struct ipoib_neigh_view
-ipoib_neigh_lids(const struct ipoib_neigh_table *t)
-{
-    return view(t, t->lids);
-}
-
-static struct ipoib_neigh_fast *
-fast_or_null(const struct ipoib_neigh_table *t, uint32_t slot)
-{
-    return slot == IPOIB_SLOT_NONE ? NULL : ipoib_neigh_fast(t, slot);
-}
-
-struct ipoib_neigh_fast *
-ipoib_neigh_search_mac(const struct ipoib_neigh_table *t, uint64_t key)
-{
-    return fast_or_null(t, find_mac(t, key));
-}
-
-struct ipoib_neigh_fast *
-ipoib_neigh_search_lid(const struct ipoib_neigh_table *t, uint64_t key)
-{
-    return fast_or_null(t, find_lid(t, key));
-}
-
-void
-ipoib_neigh_by_mac(const struct ipoib_neigh_table *t, const uint64_t macs[],
-                   size_t n, uint32_t slots[])
-{
-    for (size_t i = 0; i < n; i++) {
-        slots[i] = find_mac(t, ipoib_frame_mac(macs[i]));
-    }
-}
-
-void
-ipoib_neigh_by_lid(const struct ipoib_neigh_table *t, const uint64_t keys[],
-                   size_t n, uint32_t slots[])
-{
-    for (size_t i = 0; i < n; i++) {
-        slots[i] = find_lid(t, keys[i]);
-    }
-}
-
-static uint32_t
-alone_of_lid(const struct ipoib_neigh_table *t_, uint16_t lid,
-             enum lid_set set)
-{
-    struct ipoib_neigh_table *t = CONST_CAST(struct ipoib_neigh_table *, t_);
-    uint32_t slot = IPOIB_SLOT_NONE;
-    struct lid *page;
-
-    atomic_read_explicit(&t->lid_pages[lid / LID_PAGE], &page,
-                         memory_order_acquire);
-    if (page) {
-        atomic_read_explicit(&page[lid % LID_PAGE].alone[set], &slot,
-                             memory_order_acquire);
-    }
-    return slot;
-}
-
-uint32_t
-ipoib_neigh_by_lid_alone(const struct ipoib_neigh_table *t, uint16_t lid)
-{
-    return alone_of_lid(t, lid, LID_ALL);
-}
-
-uint32_t
-ipoib_neigh_router_of_lid(const struct ipoib_neigh_table *t, uint16_t lid)
-{
-    return alone_of_lid(t, lid, LID_ROUTERS);
-}
-
-uint32_t
-ipoib_neigh_by_ip(const struct ipoib_neigh_table *t,
-                  const struct in6_addr *ip)
-{
-    return ipoib_table_lookup(t->ips, ipoib_table_key_ip(ip, t->key_basis));
-}
-
-/* LIDs.
- *
- * Readers find the neighbour of a (LID, QPN), of a LID, and the router of a
- * LID, only where there is a single one.  Of several, the number and the XOR
- * of their slots are kept, which tells the last one that is left. */
-
-static void
-slot_set_add(struct slot_set *set, uint32_t slot)
-{
-    set->n++;
-    set->xor ^= slot;
-}
-
-static void
-slot_set_remove(struct slot_set *set, uint32_t slot)
-{
-    set->n--;
-    set->xor ^= slot;
-}
-
-static struct lid *
-get_lid(struct ipoib_neigh_table *t, uint16_t lid)
-{
-    struct lid *page;
-
-    atomic_read_relaxed(&t->lid_pages[lid / LID_PAGE], &page);
-    if (!page) {
-        page = xcalloc(LID_PAGE, sizeof *page);
-        for (int i = 0; i < LID_PAGE; i++) {
-            for (int set = 0; set < N_LID_SETS; set++) {
-                atomic_init(&page[i].alone[set], IPOIB_SLOT_NONE);
-            }
-        }
-        atomic_store_explicit(&t->lid_pages[lid / LID_PAGE], page,
-                              memory_order_release);
-    }
-    return &page[lid % LID_PAGE];
-}
-
-static struct shared_lid *
-find_shared_lid(const struct ipoib_neigh_table *t, uint64_t key)
-{
-    struct shared_lid *shared;
-
-    HMAP_FOR_EACH_WITH_HASH (shared, node, hash_uint64(key),
-                             &t->shared_lids) {
-        if (shared->key == key) {
-            return shared;
-        }
-    }
-    return NULL;
-}
-
-/* Lets readers find 'slot' by 'key', a (LID, QPN). */
-static void
-publish_lid(struct ipoib_neigh_table *t, uint32_t slot, uint64_t key)
-{
-    atomic_store_relaxed(&ipoib_neigh_fast(t, slot)->lid_key, key);
-    ipoib_index_insert(t->lids, key, slot);
-}
-
-static void
-unpublish_lid(struct ipoib_neigh_table *t, uint32_t slot, uint64_t key)
-{
-    atomic_store_relaxed(&ipoib_neigh_fast(t, slot)->lid_key, 0);
-    ipoib_index_remove(t->lids, key, slot);
-}
-
-static void
-add_lid_qpn(struct ipoib_neigh_table *t, uint32_t slot, uint64_t key)
-{
-    struct shared_lid *shared = find_shared_lid(t, key);
-    uint32_t other = shared ? IPOIB_SLOT_NONE : find_lid(t, key);
-
-    if (other != IPOIB_SLOT_NONE) {
-        unpublish_lid(t, other, key);
-        shared = xzalloc(sizeof *shared);
-        shared->key = key;
-        slot_set_add(&shared->neighs, other);
-        hmap_insert(&t->shared_lids, &shared->node, hash_uint64(key));
-    }
-    if (shared) {
-        slot_set_add(&shared->neighs, slot);
-    } else {
-        publish_lid(t, slot, key);
-    }
-}
-
-static void
-remove_lid_qpn(struct ipoib_neigh_table *t, uint32_t slot, uint64_t key)
-{
-    struct shared_lid *shared;
-
-    if (ipoib_neigh_has_lid(ipoib_neigh_fast(t, slot), key)) {
-        unpublish_lid(t, slot, key);
-        return;
-    }
-    shared = find_shared_lid(t, key);
-    slot_set_remove(&shared->neighs, slot);
-    if (shared->neighs.n == 1) {
-        publish_lid(t, shared->neighs.xor, key);
-        hmap_remove(&t->shared_lids, &shared->node);
-        free(shared);
-    }
-}
-
-/* Adds 'neigh' to the sets of its LID that it belongs to, or removes it. */
-static void
-change_lid_sets(struct ipoib_neigh_table *t, const struct ipoib_neigh *neigh,
-                void (*change)(struct slot_set *, uint32_t slot))
-{
-    struct lid *lid = get_lid(t, neigh->lid);
-    int n = neigh->routes ? N_LID_SETS : LID_ROUTERS;
-
-    for (int i = 0; i < n; i++) {
-        struct slot_set *set = &lid->sets[i];
-
-        change(set, neigh->slot);
-        atomic_store_explicit(&lid->alone[i],
-                              set->n == 1 ? set->xor : IPOIB_SLOT_NONE,
-                              memory_order_release);
-    }
-}
-
-/* Changes the LID of 'neigh' to 'lid', which may be 0, in the indexes. */
-static void
-set_lid(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh, uint16_t lid)
-{
-    uint32_t qpn = ipoib_addr_qpn(&neigh->addr);
-
-    if (neigh->lid) {
-        remove_lid_qpn(t, neigh->slot, ipoib_neigh_lid_key(neigh->lid, qpn));
-        change_lid_sets(t, neigh, slot_set_remove);
-    }
-    neigh->lid = lid;
-    if (neigh->lid) {
-        add_lid_qpn(t, neigh->slot, ipoib_neigh_lid_key(neigh->lid, qpn));
-        change_lid_sets(t, neigh, slot_set_add);
-    }
-}
-
-void
-ipoib_neigh_set_routes(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
-                       bool routes)
-{
-    uint16_t lid = neigh->lid;
-
-    if (neigh->routes != routes) {
-        set_lid(t, neigh, 0);
-        neigh->routes = routes;
-        set_lid(t, neigh, lid);
-    }
-}
-
-/* IP addresses. */
-
-/* Gives 'ip', which is in no neighbour's list, to 'neigh'. */
-static void
-give_ip(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
-        struct ipoib_neigh_ip *ip)
-{
-    bool moved = ip->neigh != neigh;
-
-    ip->neigh = neigh;
-    ovs_list_push_front(&neigh->ips, &ip->node);
-    neigh->n_ips++;
-    if (moved && ip->published) {
-        ipoib_table_insert(t->ips, ipoib_table_key_ip(&ip->ip, t->key_basis),
-                           neigh->slot);
-    }
-}
-
-/* Takes 'ip' out of its neighbour's list, to be given to another one or back
- * to be the first. */
-static void
-take_ip(struct ipoib_neigh_ip *ip)
-{
-    ovs_list_remove(&ip->node);
-    ip->neigh->n_ips--;
-}
-
-static struct ipoib_neigh_ip *
-new_ip(struct ipoib_neigh_table *t, const struct in6_addr *addr)
-{
-    struct ipoib_neigh_ip *ip = xmalloc(sizeof *ip);
-    uint64_t key = ipoib_table_key_ip(addr, t->key_basis);
-
-    ip->neigh = NULL;
-    ip->ip = *addr;
-    hmap_insert(&t->by_ip, &ip->by_ip, hash_ip(t, addr));
-
-    /* Two IPv6 addresses with the same key: readers find one of them. */
-    ip->published = ipoib_table_lookup(t->ips, key) == IPOIB_SLOT_NONE;
-    if (!ip->published) {
-        COVERAGE_INC(ipoib_neigh_key_collision);
-    }
-    return ip;
-}
-
-static void
-delete_ip(struct ipoib_neigh_table *t, struct ipoib_neigh_ip *ip)
-{
-    take_ip(ip);
-    if (ip->published) {
-        ipoib_table_remove(t->ips, ipoib_table_key_ip(&ip->ip, t->key_basis));
-    }
-    hmap_remove(&t->by_ip, &ip->by_ip);
-    free(ip);
-}
-
-void
-ipoib_neigh_forget_ip(struct ipoib_neigh_table *t, const struct in6_addr *addr)
-{
-    struct ipoib_neigh_ip *ip = find_ip(t, addr);
-
-    if (ip) {
-        delete_ip(t, ip);
-    }
-}
-
-static void
-limit_ips(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh)
-{
-    while (neigh->n_ips > IPOIB_NEIGH_MAX_IPS) {
-        delete_ip(t, CONTAINER_OF(ovs_list_back(&neigh->ips),
-                                  struct ipoib_neigh_ip, node));
-    }
-}
-
-/* Is there another IP address of the family of 'ip' at the same neighbour? */
-static bool
-has_more_of_family(const struct ipoib_neigh_ip *ip)
-{
-    bool v4 = IN6_IS_ADDR_V4MAPPED(&ip->ip);
-    const struct ipoib_neigh_ip *other;
-
-    LIST_FOR_EACH (other, node, &ip->neigh->ips) {
-        if (other != ip && !!IN6_IS_ADDR_V4MAPPED(&other->ip) == v4) {
-            return true;
-        }
-    }
-    return false;
+    return (mac && t->forgotten
+            && t->forgotten[mac % N_FORGOTTEN] == mac);
 }
 
 /* Stand-in MACs and aliases.  A MAC is that of one neighbour, or one alias. */
@@ -600,9 +69,10 @@ has_more_of_family(const struct ipoib_neigh_ip *ip)
 static void
 delete_alias(struct ipoib_neigh_table *t, struct ipoib_neigh_alias *alias)
 {
-    ipoib_table_remove(t->alias_macs, mac_key(alias->mac));
+    ipoib_table_remove(t->alias_macs, ipoib_neigh_mac_key(alias->mac));
     ovs_list_remove(&alias->node);
     ovs_list_remove(&alias->by_age);
+    ipoib_neigh_trim(alias->neigh);
     free(alias);
 }
 
@@ -617,16 +87,16 @@ add_alias(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
     alias->mac = mac;
     alias->qpn = qpn;
     alias->until = now + IPOIB_NEIGH_ALIAS_MS;
-    ovs_list_push_front(&neigh->aliases, &alias->node);
+    ovs_list_push_front(&ipoib_neigh_more(neigh)->aliases, &alias->node);
     ovs_list_push_back(&t->aliases, &alias->by_age);
-    ipoib_table_insert(t->alias_macs, mac_key(mac), neigh->slot);
+    ipoib_table_insert(t->alias_macs, ipoib_neigh_mac_key(mac), neigh->slot);
 }
 
 static void
 limit_aliases(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh)
 {
-    while (ovs_list_size(&neigh->aliases) > IPOIB_NEIGH_MAX_ALIASES) {
-        delete_alias(t, CONTAINER_OF(ovs_list_back(&neigh->aliases),
+    while (ovs_list_size(&neigh->more->aliases) > IPOIB_NEIGH_MAX_ALIASES) {
+        delete_alias(t, CONTAINER_OF(ovs_list_back(&neigh->more->aliases),
                                      struct ipoib_neigh_alias, node));
     }
 }
@@ -639,8 +109,8 @@ own_alias(const struct ipoib_neigh *owner, const struct ipoib_addr *addr,
 {
     struct ipoib_neigh_alias *alias;
 
-    if (same_guid(&owner->addr, addr)) {
-        LIST_FOR_EACH (alias, node, &owner->aliases) {
+    if (owner->more && same_guid(&owner->addr, addr)) {
+        LIST_FOR_EACH (alias, node, &owner->more->aliases) {
             if (eth_addr_equals(alias->mac, mac)) {
                 return alias->qpn == ipoib_addr_qpn(addr) ? alias : NULL;
             }
@@ -668,8 +138,8 @@ assign_mac(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
     uint64_t key;
 
     for (;; mac = standin_mac(t, &neigh->addr, ++neigh->attempt)) {
-        key = mac_key(mac);
-        if (find_own_mac(t, key) == IPOIB_SLOT_NONE) {
+        key = ipoib_neigh_mac_key(mac);
+        if (ipoib_neigh_find_own_mac(t, key) == IPOIB_SLOT_NONE) {
             uint32_t owner = ipoib_table_lookup(t->alias_macs, key);
 
             if (owner == IPOIB_SLOT_NONE) {
@@ -693,6 +163,56 @@ assign_mac(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
     neigh->mac = mac;
 }
 
+/* Lists. */
+
+void
+ipoib_neigh_list_push_back(struct ipoib_neigh_table *t,
+                           struct ipoib_neigh_list *list,
+                           enum ipoib_neigh_order order,
+                           struct ipoib_neigh *neigh)
+{
+    neigh->links[order].prev = list->last;
+    neigh->links[order].next = IPOIB_SLOT_NONE;
+    if (list->last == IPOIB_SLOT_NONE) {
+        list->first = neigh->slot;
+    } else {
+        ipoib_neigh_of_slot(t, list->last)->links[order].next = neigh->slot;
+    }
+    list->last = neigh->slot;
+}
+
+void
+ipoib_neigh_list_remove(struct ipoib_neigh_table *t,
+                        struct ipoib_neigh_list *list,
+                        enum ipoib_neigh_order order,
+                        struct ipoib_neigh *neigh)
+{
+    uint32_t prev = neigh->links[order].prev;
+    uint32_t next = neigh->links[order].next;
+
+    if (prev == IPOIB_SLOT_NONE) {
+        list->first = next;
+    } else {
+        ipoib_neigh_of_slot(t, prev)->links[order].next = next;
+    }
+    if (next == IPOIB_SLOT_NONE) {
+        list->last = prev;
+    } else {
+        ipoib_neigh_of_slot(t, next)->links[order].prev = prev;
+    }
+}
+
+/* Makes 'neigh' the last one. */
+static void
+move_to_back(struct ipoib_neigh_table *t, struct ipoib_neigh_list *list,
+             enum ipoib_neigh_order order, struct ipoib_neigh *neigh)
+{
+    if (list->last != neigh->slot) {
+        ipoib_neigh_list_remove(t, list, order, neigh);
+        ipoib_neigh_list_push_back(t, list, order, neigh);
+    }
+}
+
 /* Sources. */
 
 static void
@@ -700,7 +220,7 @@ leave_source(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh)
 {
     struct source *source = neigh->source;
 
-    ovs_list_remove(&neigh->by_source);
+    ipoib_neigh_list_remove(t, &source->neighs, IPOIB_NEIGH_BY_SOURCE, neigh);
     neigh->source = NULL;
     if (!--source->n) {
         hmap_remove(&t->sources, &source->node);
@@ -718,8 +238,7 @@ join_source(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
     struct source *source = neigh->source;
 
     if (source && (!slid || source->id == id)) {
-        ovs_list_remove(&neigh->by_source);
-        ovs_list_push_back(&source->neighs, &neigh->by_source);
+        move_to_back(t, &source->neighs, IPOIB_NEIGH_BY_SOURCE, neigh);
         return;
     }
     if (source) {
@@ -734,11 +253,12 @@ join_source(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
         source = xmalloc(sizeof *source);
         source->id = id;
         source->n = 0;
-        ovs_list_init(&source->neighs);
+        ipoib_neigh_list_init(&source->neighs);
         hmap_insert(&t->sources, &source->node, hash);
     }
     source->n++;
-    ovs_list_push_back(&source->neighs, &neigh->by_source);
+    ipoib_neigh_list_push_back(t, &source->neighs, IPOIB_NEIGH_BY_SOURCE,
+                               neigh);
     neigh->source = source;
 }
 
@@ -748,15 +268,14 @@ static void
 set_used(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
          long long int now)
 {
-    neigh->confirmed = neigh->queued = now;
-    ovs_list_remove(&neigh->lru);
-    ovs_list_push_back(&t->lru, &neigh->lru);
+    neigh->confirmed = neigh->queued = now / 1000;
+    move_to_back(t, &t->lru, IPOIB_NEIGH_LRU, neigh);
     ipoib_neigh_mark_used(ipoib_neigh_fast(t, neigh->slot), now / 1000);
 }
 
 static struct ipoib_neigh *
 create(struct ipoib_neigh_table *t, const struct ipoib_addr *addr,
-       uint16_t lid, long long int now)
+       uint16_t lid)
 {
     uint32_t slot = ipoib_slots_alloc(t->slots);
     if (slot == IPOIB_SLOT_NONE) {
@@ -765,8 +284,8 @@ create(struct ipoib_neigh_table *t, const struct ipoib_addr *addr,
 
     /* The indexes are in memory here and there: all fetch at a time. */
     struct eth_addr mac = standin_mac(t, addr, 0);
-    uint64_t key = gid_key(t, ib_gid_guid(&addr->gid), ipoib_addr_qpn(addr));
-    ipoib_index_prefetch(t->macs, mac_key(mac));
+    uint64_t key = ipoib_neigh_gid_key(t, &addr->gid, ipoib_addr_qpn(addr));
+    ipoib_index_prefetch(t->macs, ipoib_neigh_mac_key(mac));
     ipoib_index_prefetch(t->gids, key);
     ipoib_index_prefetch(t->lids, ipoib_neigh_lid_key(lid,
                                                       ipoib_addr_qpn(addr)));
@@ -777,11 +296,7 @@ create(struct ipoib_neigh_table *t, const struct ipoib_addr *addr,
 
     neigh->slot = slot;
     neigh->addr = ipoib_addr_make(qpn, &addr->gid);
-    neigh->created = now;
-    ovs_list_init(&neigh->ips);
-    ovs_list_init(&neigh->aliases);
-    ovs_list_init(&neigh->wait);
-    ovs_list_push_back(&t->lru, &neigh->lru);
+    ipoib_neigh_list_push_back(t, &t->lru, IPOIB_NEIGH_LRU, neigh);
     t->n++;
 
     fast->gid = addr->gid;
@@ -792,37 +307,48 @@ create(struct ipoib_neigh_table *t, const struct ipoib_addr *addr,
     return neigh;
 }
 
+static void
+forget_mac(struct ipoib_neigh_table *t, struct eth_addr mac_)
+{
+    uint64_t mac = eth_addr_to_uint64(mac_);
+
+    if (!t->forgotten) {
+        t->forgotten = xcalloc(N_FORGOTTEN, sizeof *t->forgotten);
+    }
+    t->forgotten[mac % N_FORGOTTEN] = mac;
+}
+
 /* Removes 'neigh'.  If 'reborn' is true, its MAC is an alias of another one
  * from now on. */
 static void
 remove__(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh, bool reborn)
 {
-    struct ipoib_neigh_alias *alias;
-    struct ipoib_neigh_ip *ip;
-
-    LIST_FOR_EACH_SAFE (ip, node, &neigh->ips) {
-        delete_ip(t, ip);
-    }
-    LIST_FOR_EACH_SAFE (alias, node, &neigh->aliases) {
-        delete_alias(t, alias);
+    ipoib_neigh_remove_ips(t, neigh);
+    while (neigh->more && !ovs_list_is_empty(&neigh->more->aliases)) {
+        delete_alias(t, CONTAINER_OF(ovs_list_front(&neigh->more->aliases),
+                                     struct ipoib_neigh_alias, node));
     }
     if (!reborn) {
-        uint64_t mac = eth_addr_to_uint64(neigh->mac);
-
-        t->forgotten[mac % N_FORGOTTEN] = mac;
+        forget_mac(t, neigh->mac);
     }
-    ipoib_index_remove(t->macs, mac_key(neigh->mac), neigh->slot);
-    ipoib_index_remove(t->gids, gid_key(t, ib_gid_guid(&neigh->addr.gid),
-                                        ipoib_addr_qpn(&neigh->addr)),
+    ipoib_index_remove(t->macs, ipoib_neigh_mac_key(neigh->mac), neigh->slot);
+    ipoib_index_remove(t->gids,
+                       ipoib_neigh_gid_key(t, &neigh->addr.gid,
+                                           ipoib_addr_qpn(&neigh->addr)),
                        neigh->slot);
-    set_lid(t, neigh, 0);
-    ovs_list_remove(&neigh->lru);
+    ipoib_neigh_change_lid(t, neigh, 0);
+    ipoib_neigh_list_remove(t, &t->lru, IPOIB_NEIGH_LRU, neigh);
     leave_source(t, neigh);
     t->n--;
 
     if (t->ops && t->ops->removed) {
         t->ops->removed(t->aux, neigh);
     }
+    if (neigh->more) {
+        free(neigh->more->ips);
+        free(neigh->more);
+    }
+    atomic_store_relaxed(&ipoib_neigh_fast(t, neigh->slot)->used, USED_NEVER);
     ipoib_slots_free(t->slots, neigh->slot);
 }
 
@@ -832,23 +358,28 @@ ipoib_neigh_remove(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh)
     remove__(t, neigh, false);
 }
 
-long long int
-ipoib_neigh_used(const struct ipoib_neigh_table *t,
-                 const struct ipoib_neigh *neigh)
+/* Second of the last packet, or ARP or ND. */
+static uint32_t
+used_at(const struct ipoib_neigh_table *t, const struct ipoib_neigh *neigh)
 {
     uint32_t used;
 
     atomic_read_relaxed(&ipoib_neigh_fast(t, neigh->slot)->used, &used);
-    return MAX(neigh->confirmed, used * 1000LL);
+    return MAX(neigh->confirmed, used);
+}
+
+long long int
+ipoib_neigh_used(const struct ipoib_neigh_table *t,
+                 const struct ipoib_neigh *neigh)
+{
+    return used_at(t, neigh) * 1000LL;
 }
 
 static struct ipoib_neigh *
 oldest(struct ipoib_neigh_table *t, struct source *source)
 {
-    return (source
-            ? CONTAINER_OF(ovs_list_front(&source->neighs),
-                           struct ipoib_neigh, by_source)
-            : CONTAINER_OF(ovs_list_front(&t->lru), struct ipoib_neigh, lru));
+    return ipoib_neigh_of_slot(t, (source ? source->neighs.first
+                                   : t->lru.first));
 }
 
 /* Removes the neighbour that was used least recently, but not 'keep'; if
@@ -860,14 +391,14 @@ evict(struct ipoib_neigh_table *t, const struct ipoib_neigh *keep)
 {
     struct source *source = keep ? keep->source : NULL;
     struct ipoib_neigh *victim = NULL;
-    long long int victim_used = 0;
+    uint32_t victim_used = 0;
 
     if (source && (source->n < 2 || source->n <= t->max / SOURCE_SHARE)) {
         source = NULL;
     }
     for (int i = 0; i < EVICT_TRIES; i++) {
         struct ipoib_neigh *neigh = oldest(t, source);
-        long long int used = ipoib_neigh_used(t, neigh);
+        uint32_t used = used_at(t, neigh);
 
         if (neigh == keep) {
             if (victim) {
@@ -881,8 +412,7 @@ evict(struct ipoib_neigh_table *t, const struct ipoib_neigh *keep)
             break;
         }
         neigh->queued = used;
-        ovs_list_remove(&neigh->lru);
-        ovs_list_push_back(&t->lru, &neigh->lru);
+        move_to_back(t, &t->lru, IPOIB_NEIGH_LRU, neigh);
         join_source(t, neigh, 0);
     }
     COVERAGE_INC(ipoib_neigh_evicted);
@@ -896,55 +426,65 @@ absorb(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
        struct ipoib_neigh *old, long long int now)
 {
     struct ipoib_neigh_alias *alias;
-    struct ipoib_neigh_ip *ip;
 
-    /* From the oldest on, so that their order stays. */
-    LIST_FOR_EACH_REVERSE_SAFE (ip, node, &old->ips) {
-        take_ip(ip);
-        give_ip(t, neigh, ip);
-    }
-    LIST_FOR_EACH_REVERSE_SAFE (alias, node, &old->aliases) {
-        ovs_list_remove(&alias->node);
-        ovs_list_push_front(&neigh->aliases, &alias->node);
-        alias->neigh = neigh;
-        ipoib_table_insert(t->alias_macs, mac_key(alias->mac), neigh->slot);
+    ipoib_neigh_give_ips(t, neigh, old);
+    if (old->more) {
+        /* From the oldest on, so that their order stays. */
+        LIST_FOR_EACH_REVERSE_SAFE (alias, node, &old->more->aliases) {
+            ovs_list_remove(&alias->node);
+            ovs_list_push_front(&ipoib_neigh_more(neigh)->aliases,
+                                &alias->node);
+            alias->neigh = neigh;
+            ipoib_table_insert(t->alias_macs, ipoib_neigh_mac_key(alias->mac),
+                               neigh->slot);
+        }
     }
     add_alias(t, neigh, old->mac, ipoib_addr_qpn(&old->addr), now);
     limit_aliases(t, neigh);
-    limit_ips(t, neigh);
     COVERAGE_INC(ipoib_neigh_reborn);
     remove__(t, old, true);
 }
 
 /* Learning. */
 
-/* Learns that 'neigh' has the address 'addr', which '*ip' was for until now if
- * not NULL.  'reborn' says that its former neighbour is dead. */
+/* Is there another address of the family of 'ip', which 'neigh' has? */
+static bool
+has_more_of_family(const struct ipoib_neigh *neigh, const struct in6_addr *ip)
+{
+    bool v4 = IN6_IS_ADDR_V4MAPPED(ip);
+
+    for (size_t i = 0; i < ipoib_neigh_n_ips(neigh); i++) {
+        const struct in6_addr *other = ipoib_neigh_ip(neigh, i);
+
+        if (!ipv6_addr_equals(other, ip)
+            && !!IN6_IS_ADDR_V4MAPPED(other) == v4) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Learns that 'neigh' has the address 'ip', which was that of 'owner' until
+ * now if not NULL.  'reborn' says that 'owner' is dead. */
 static unsigned int
 learn_ip(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
-         struct ipoib_neigh_ip *ip, bool reborn, const struct in6_addr *addr,
+         struct ipoib_neigh *owner, bool reborn, const struct in6_addr *ip,
          long long int now)
 {
     unsigned int changes = 0;
 
     if (reborn) {
-        absorb(t, neigh, ip->neigh, now);
+        absorb(t, neigh, owner, now);
         changes = IPOIB_NEIGH_REBORN;
-        ip = find_ip(t, addr);
-    } else if (ip && ip->neigh != neigh) {
+        owner = ipoib_neigh_find_ip(t, ip);
+    } else if (owner && owner != neigh) {
         COVERAGE_INC(ipoib_neigh_moved_ip);
         changes = IPOIB_NEIGH_MOVED_IP;
     }
-
-    if (ip) {
-        take_ip(ip);
-    } else {
-        ip = new_ip(t, addr);
+    if (!owner) {
         changes |= IPOIB_NEIGH_NEW_IP;
     }
-    give_ip(t, neigh, ip);
-    ip->seen = now;
-    limit_ips(t, neigh);
+    ipoib_neigh_give_ip(t, neigh, owner, ip);
     return changes;
 }
 
@@ -969,28 +509,28 @@ set_prefix(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
 
 struct ipoib_neigh *
 ipoib_neigh_learn(struct ipoib_neigh_table *t, const struct ipoib_addr *addr,
-                  const struct in6_addr *ip_addr, uint16_t slid,
+                  const struct in6_addr *ip, uint16_t slid,
                   long long int now, unsigned int *changes)
 {
-    struct ipoib_neigh *neigh = ipoib_neigh_find(t, addr);
-    struct ipoib_neigh_ip *ip = NULL;
+    struct ipoib_neigh *neigh, *owner = NULL;
     bool reborn = false;
 
     *changes = 0;
-    if (ip_addr && !ipoib_ip_is_station(ip_addr)) {
-        ip_addr = NULL;
+    if (ip && !ipoib_ip_is_station(ip)) {
+        ip = NULL;
     }
-    if (ip_addr) {
-        ipoib_table_prefetch(t->ips, ipoib_table_key_ip(ip_addr,
-                                                        t->key_basis));
-        ip = find_ip(t, ip_addr);
-        reborn = (ip && ip->neigh != neigh
-                  && same_guid(&ip->neigh->addr, addr)
-                  && !has_more_of_family(ip));
+    if (ip) {
+        ipoib_table_prefetch(t->ips, ipoib_table_key_ip(ip, t->key_basis));
+    }
+    neigh = ipoib_neigh_find(t, addr);
+    if (ip) {
+        owner = ipoib_neigh_find_ip(t, ip);
+        reborn = (owner && owner != neigh && same_guid(&owner->addr, addr)
+                  && !has_more_of_family(owner, ip));
     }
 
     if (!neigh) {
-        neigh = create(t, addr, slid, now);
+        neigh = create(t, addr, slid);
         if (!neigh) {
             return NULL;
         }
@@ -1002,24 +542,15 @@ ipoib_neigh_learn(struct ipoib_neigh_table *t, const struct ipoib_addr *addr,
     set_used(t, neigh, now);
     join_source(t, neigh, slid);
     if (slid && slid != neigh->lid) {
-        set_lid(t, neigh, slid);
+        ipoib_neigh_change_lid(t, neigh, slid);
     }
-    if (ip_addr) {
-        *changes |= learn_ip(t, neigh, ip, reborn, ip_addr, now);
+    if (ip) {
+        *changes |= learn_ip(t, neigh, owner, reborn, ip, now);
     }
     if (t->n > t->max) {
         evict(t, neigh);
     }
     return neigh;
-}
-
-void
-ipoib_neigh_set_lid(struct ipoib_neigh_table *t, struct ipoib_neigh *neigh,
-                    uint16_t lid)
-{
-    if (lid && lid != neigh->lid) {
-        set_lid(t, neigh, lid);
-    }
 }
 
 void
@@ -1057,6 +588,49 @@ age_aliases(struct ipoib_neigh_table *t, long long int now, size_t budget)
     }
 }
 
+/* Removes 'slot' if it has not been used for 'idle' ms; keeps in mind for its
+ * chunk what was seen. */
+static bool
+age_slot(struct ipoib_neigh_table *t, uint32_t slot, long long int now,
+         long long int idle)
+{
+    uint32_t used;
+
+    atomic_read_relaxed(&ipoib_neigh_fast(t, slot)->used, &used);
+    if (OVS_UNLIKELY(used != USED_NEVER && now - used * 1000LL >= idle)) {
+        struct ipoib_neigh *neigh = ipoib_neigh_of_slot(t, slot);
+
+        if (neigh) {
+            used = used_at(t, neigh);
+            if (now - used * 1000LL >= idle) {
+                remove__(t, neigh, false);
+                return true;
+            }
+        }
+    }
+    t->age_oldest = MIN(t->age_oldest, used);
+    return false;
+}
+
+/* 'age_pos' is at the beginning of a chunk.  Returns true if there may be a
+ * neighbour in it that has not been used for 'idle' ms. */
+static bool
+chunk_may_be_old(struct ipoib_neigh_table *t, long long int now,
+                 long long int idle)
+{
+    size_t chunk = t->age_pos / IPOIB_SLOTS_CHUNK;
+
+    if (chunk == t->n_oldest) {
+        if (t->n_oldest == t->allocated_oldest) {
+            t->oldest = x2nrealloc(t->oldest, &t->allocated_oldest,
+                                   sizeof *t->oldest);
+        }
+        t->oldest[t->n_oldest++] = 0;
+    }
+    t->age_oldest = now / 1000;
+    return now - t->oldest[chunk] * 1000LL >= idle;
+}
+
 size_t
 ipoib_neigh_age(struct ipoib_neigh_table *t, long long int now,
                 long long int idle, size_t budget)
@@ -1065,22 +639,21 @@ ipoib_neigh_age(struct ipoib_neigh_table *t, long long int now,
     size_t removed = 0;
 
     age_aliases(t, now, budget);
-    for (budget = MIN(budget, end); budget; budget--) {
+    budget = MIN(budget, end);
+    while (budget) {
         if (t->age_pos >= end) {
             t->age_pos = 0;
         }
-
-        /* Most have been used: a look at the fast part will do. */
-        uint32_t slot = t->age_pos++, used;
-        atomic_read_relaxed(&ipoib_neigh_fast(t, slot)->used, &used);
-        if (now - used * 1000LL < idle) {
+        if (t->age_pos % IPOIB_SLOTS_CHUNK == 0
+            && !chunk_may_be_old(t, now, idle)) {
+            t->age_pos += IPOIB_SLOTS_CHUNK;
+            budget -= MIN(budget, IPOIB_SLOTS_CHUNK);
             continue;
         }
-
-        struct ipoib_neigh *neigh = ipoib_neigh_of_slot(t, slot);
-        if (neigh && now - ipoib_neigh_used(t, neigh) >= idle) {
-            remove__(t, neigh, false);
-            removed++;
+        removed += age_slot(t, t->age_pos++, now, idle);
+        budget--;
+        if (t->age_pos % IPOIB_SLOTS_CHUNK == 0) {
+            t->oldest[t->age_pos / IPOIB_SLOTS_CHUNK - 1] = t->age_oldest;
         }
     }
     COVERAGE_ADD(ipoib_neigh_aged, removed);
@@ -1107,9 +680,8 @@ ipoib_neigh_flush(struct ipoib_neigh_table *t)
 {
     size_t n = t->n;
 
-    while (!ovs_list_is_empty(&t->lru)) {
-        remove__(t, CONTAINER_OF(ovs_list_front(&t->lru),
-                                 struct ipoib_neigh, lru), false);
+    while (!ipoib_neigh_list_is_empty(&t->lru)) {
+        remove__(t, oldest(t, NULL), false);
     }
     return n;
 }
@@ -1127,8 +699,7 @@ ipoib_neigh_table_create(uint16_t pkey, size_t max,
     t->ops = ops;
     t->aux = aux;
     t->slots = ipoib_slots_create(sizeof(struct ipoib_neigh));
-    hmap_init(&t->by_ip);
-    ovs_list_init(&t->lru);
+    ipoib_neigh_list_init(&t->lru);
     hmap_init(&t->sources);
     hmap_init(&t->shared_lids);
     ovs_list_init(&t->aliases);
@@ -1152,21 +723,16 @@ ipoib_neigh_table_destroy(struct ipoib_neigh_table *t)
 {
     if (t) {
         ipoib_neigh_flush(t);
-        hmap_destroy(&t->by_ip);
         hmap_destroy(&t->sources);
-        hmap_destroy(&t->shared_lids);
+        ipoib_neigh_destroy_lids(t);
         ipoib_index_destroy(t->macs);
         ipoib_table_destroy(t->alias_macs);
         ipoib_index_destroy(t->gids);
         ipoib_index_destroy(t->lids);
         ipoib_table_destroy(t->ips);
-        for (size_t i = 0; i < ARRAY_SIZE(t->lid_pages); i++) {
-            struct lid *page;
-
-            atomic_read_relaxed(&t->lid_pages[i], &page);
-            free(page);
-        }
         ipoib_slots_destroy(t->slots);
+        free(t->oldest);
+        free(t->forgotten);
         free(t);
     }
 }
@@ -1190,4 +756,38 @@ size_t
 ipoib_neigh_table_count(const struct ipoib_neigh_table *t)
 {
     return t->n;
+}
+
+static size_t
+neigh_heap(const struct ipoib_neigh *neigh)
+{
+    const struct ipoib_neigh_more *more = neigh->more;
+
+    return (!more ? 0
+            : ipoib_neigh_heap(sizeof *more)
+              + ipoib_neigh_heap(more->allocated_ips * sizeof *more->ips)
+              + ovs_list_size(&more->aliases)
+                * ipoib_neigh_heap(sizeof(struct ipoib_neigh_alias)));
+}
+
+void
+ipoib_neigh_table_memory(const struct ipoib_neigh_table *t, size_t *fast,
+                         size_t *all)
+{
+    size_t slow;
+
+    ipoib_slots_memory(t->slots, fast, &slow);
+    *fast += ipoib_index_memory(t->macs) + ipoib_index_memory(t->lids);
+    *all = *fast + slow + sizeof *t + ipoib_index_memory(t->gids)
+           + ipoib_table_memory(t->ips) + ipoib_table_memory(t->alias_macs)
+           + ipoib_neigh_lids_memory(t)
+           + hmap_count(&t->sources) * ipoib_neigh_heap(sizeof(struct source))
+           + (t->sources.mask + 1) * sizeof *t->sources.buckets
+           + t->allocated_oldest * sizeof *t->oldest
+           + (t->forgotten ? N_FORGOTTEN * sizeof *t->forgotten : 0);
+    for (uint32_t slot = 0; slot < ipoib_slots_end(t->slots); slot++) {
+        const struct ipoib_neigh *neigh = ipoib_neigh_of_slot(t, slot);
+
+        *all += neigh ? neigh_heap(neigh) : 0;
+    }
 }

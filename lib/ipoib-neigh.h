@@ -33,7 +33,6 @@
 #include "ipoib-packet.h"
 #include "ipoib-table.h"
 #include "ipoib-prio.h"
-#include "openvswitch/hmap.h"
 #include "openvswitch/list.h"
 #include "ovs-atomic.h"
 #include "util.h"
@@ -65,19 +64,9 @@ struct ipoib_neigh_fast {
 };
 BUILD_ASSERT_DECL(sizeof(struct ipoib_neigh_fast) == CACHE_LINE_SIZE);
 
-/* An IP address of a neighbour.  IPv4 addresses are v4-mapped. */
-struct ipoib_neigh_ip {
-    struct hmap_node by_ip;     /* In ipoib_neigh_table. */
-    struct ovs_list node;       /* In ipoib_neigh 'ips', latest first. */
-    struct ipoib_neigh *neigh;
-    struct in6_addr ip;
-    long long int seen;         /* Last announced, time_msec(). */
-    bool published;             /* Private: readers find it. */
-};
-
 /* A stand-in MAC that the neighbour had under an earlier QPN. */
 struct ipoib_neigh_alias {
-    struct ovs_list node;       /* In ipoib_neigh 'aliases', latest first. */
+    struct ovs_list node;       /* In 'aliases', latest first. */
     struct ovs_list by_age;     /* In ipoib_neigh_table, oldest first. */
     struct ipoib_neigh *neigh;
     struct eth_addr mac;
@@ -90,42 +79,62 @@ struct ipoib_neigh_alias {
 #define IPOIB_NEIGH_MAX_ALIASES 8
 #define IPOIB_NEIGH_MAX_IPS 64
 
-struct ipoib_neigh {
-    struct ovs_list lru;        /* In ipoib_neigh_table, oldest first. */
-    uint32_t slot;
-    struct ipoib_addr addr;     /* Flags 0. */
-    struct eth_addr mac;        /* Stand-in MAC. */
-    unsigned int attempt;       /* See ipoib_standin_mac(). */
-    uint16_t lid;               /* SLID of the last ARP or ND, 0: unknown. */
-    bool is_router;             /* Sent an RA, or an NA with the R flag. */
-    bool forwards;              /* Hosts send it what is not for itself. */
-    bool routes;                /* Either: see ipoib_neigh_set_routes(). */
-    unsigned int n_foreign;     /* Such packets seen. */
-    long long int foreign;      /* When the last one was, time_msec(). */
-    struct ovs_list ips;        /* Of struct ipoib_neigh_ip. */
-    size_t n_ips;
-    struct ovs_list aliases;    /* Of struct ipoib_neigh_alias. */
-    long long int created;      /* time_msec(). */
-    long long int confirmed;    /* Last ARP or ND from it, time_msec(). */
+/* Lists of neighbours, by slots. */
+enum ipoib_neigh_order {
+    IPOIB_NEIGH_LRU,            /* All, oldest first. */
+    IPOIB_NEIGH_BY_SOURCE,      /* The same of those of a source. */
+    IPOIB_NEIGH_BY_PATH,        /* For the owner of the table. */
+    IPOIB_NEIGH_N_ORDERS
+};
+struct ipoib_neigh_list {
+    uint32_t first, last;       /* IPOIB_SLOT_NONE if there is none. */
+};
+#define IPOIB_NEIGH_LIST_INITIALIZER { IPOIB_SLOT_NONE, IPOIB_SLOT_NONE }
 
-    /* For the owner of the table; 0 and empty in a new neighbour. */
-    void *path;
+/* What few neighbours have; made by ipoib_neigh_more(). */
+struct ipoib_neigh_more {
+    struct in6_addr *ips;       /* But the latest one; latest first. */
+    size_t n_ips, allocated_ips;
+    struct ovs_list aliases;    /* Of struct ipoib_neigh_alias. */
+
+    /* For the owner of the table; 0 and empty at first. */
     void *prio;                 /* Paths of classes other than 0. */
     struct ovs_list wait;       /* Packets that wait for the path. */
     size_t n_wait;
+    unsigned int n_foreign;     /* Packets seen that hosts sent it and that
+                                 * were not for itself. */
+    long long int foreign;      /* When the last one was, time_msec(). */
+};
 
-    /* Private to ipoib-neigh.c. */
-    long long int queued;       /* When it was put at its place in 'lru'. */
-    void *source;               /* Where it was heard from. */
-    struct ovs_list by_source;  /* As 'lru', of the same source. */
+/* There may be millions of them. */
+struct ipoib_neigh {
+    struct ipoib_neigh_more *more; /* Or NULL. */
+    void *path;                 /* For the owner of the table. */
+    void *source;               /* Private: where it was heard from. */
+    struct {
+        uint32_t prev, next;    /* Slots, or IPOIB_SLOT_NONE. */
+    } links[IPOIB_NEIGH_N_ORDERS];
+    struct in6_addr ip;         /* The latest one; unspecified if none.  See
+                                 * ipoib_neigh_ip(). */
+    struct ipoib_addr addr;     /* Flags 0. */
+    uint32_t slot;
+    uint32_t confirmed;         /* Last ARP or ND from it, seconds. */
+    uint32_t queued;            /* Private: when it was put at its place in
+                                 * the lists by age, seconds. */
+    struct eth_addr mac;        /* Stand-in MAC. */
+    uint16_t lid;               /* SLID of the last ARP or ND, 0: unknown. */
+    uint16_t attempt;           /* See ipoib_standin_mac(). */
+    bool is_router : 1;         /* Sent an RA, or an NA with the R flag. */
+    bool forwards : 1;          /* Hosts send it what is not for itself. */
+    bool routes : 1;            /* Either: see ipoib_neigh_set_routes(). */
 };
 
 struct ipoib_neigh_table;
 
 /* What the owner is told of; called within the writer's functions. */
 struct ipoib_neigh_ops {
-    /* 'neigh' is about to go, and cannot be found any more: release 'path' and
-     * 'wait'.  Must not call a writer's function. */
+    /* 'neigh' is about to go, and cannot be found any more: release 'path',
+     * 'prio' and 'wait'.  Must not call a writer's function. */
     void (*removed)(void *aux, struct ipoib_neigh *);
 };
 
@@ -142,6 +151,10 @@ void ipoib_neigh_table_set_share(struct ipoib_neigh_table *, uint64_t guid);
 /* Least recently used ones go if there are more. */
 void ipoib_neigh_table_set_max(struct ipoib_neigh_table *, size_t max);
 size_t ipoib_neigh_table_count(const struct ipoib_neigh_table *);
+/* Bytes of memory that the table takes: those of the tables of the data path
+ * (see struct ipoib_neigh_fast), and all.  Looks at each neighbour. */
+void ipoib_neigh_table_memory(const struct ipoib_neigh_table *,
+                              size_t *fast, size_t *all);
 
 /* What ipoib_neigh_learn() found, a set of bits. */
 enum {
@@ -190,6 +203,47 @@ struct ipoib_neigh *ipoib_neigh_find_mac(const struct ipoib_neigh_table *,
 struct ipoib_neigh *ipoib_neigh_of_slot(const struct ipoib_neigh_table *,
                                         uint32_t slot);
 
+/* Its IP addresses, latest first.  IPv4 addresses are v4-mapped. */
+size_t ipoib_neigh_n_ips(const struct ipoib_neigh *);
+const struct in6_addr *ipoib_neigh_ip(const struct ipoib_neigh *, size_t i);
+
+/* Time of the last ARP or ND from it: time_msec() without milliseconds. */
+static inline long long int
+ipoib_neigh_confirmed(const struct ipoib_neigh *neigh)
+{
+    return neigh->confirmed * 1000LL;
+}
+
+/* The part that few have; it is made if it is not there. */
+struct ipoib_neigh_more *ipoib_neigh_more(struct ipoib_neigh *);
+/* Frees that part again if nothing is in it. */
+void ipoib_neigh_trim(struct ipoib_neigh *);
+
+/* Lists. */
+static inline void
+ipoib_neigh_list_init(struct ipoib_neigh_list *list)
+{
+    list->first = list->last = IPOIB_SLOT_NONE;
+}
+
+static inline bool
+ipoib_neigh_list_is_empty(const struct ipoib_neigh_list *list)
+{
+    return list->first == IPOIB_SLOT_NONE;
+}
+
+void ipoib_neigh_list_push_back(struct ipoib_neigh_table *,
+                                struct ipoib_neigh_list *,
+                                enum ipoib_neigh_order, struct ipoib_neigh *);
+void ipoib_neigh_list_remove(struct ipoib_neigh_table *,
+                             struct ipoib_neigh_list *,
+                             enum ipoib_neigh_order, struct ipoib_neigh *);
+
+/* 'NEIGH' must stay where it is meanwhile. */
+#define IPOIB_NEIGH_LIST_FOR_EACH(NEIGH, ORDER, LIST, TABLE)            \
+    for (NEIGH = ipoib_neigh_of_slot(TABLE, (LIST)->first); NEIGH;      \
+         NEIGH = ipoib_neigh_of_slot(TABLE, (NEIGH)->links[ORDER].next))
+
 /* True if 'mac' was a neighbour's stand-in MAC that was forgotten of late:
  * some thousands of them are kept in mind. */
 bool ipoib_neigh_was_forgotten(const struct ipoib_neigh_table *,
@@ -210,16 +264,19 @@ void ipoib_neigh_set_ah(struct ipoib_neigh_table *, struct ipoib_neigh *,
 void ipoib_neigh_set_ahs(struct ipoib_neigh_table *, struct ipoib_neigh *,
                          struct ipoib_neigh_ahs *ahs);
 
-/* 'neigh' is known by 'lid' (base LID, not 0) from now on. */
 /* Publishes whether 'neigh' sends, and takes, packets for others. */
 void ipoib_neigh_set_routes(struct ipoib_neigh_table *, struct ipoib_neigh *,
                             bool routes);
+/* 'neigh' is known by 'lid' (base LID, not 0) from now on. */
 void ipoib_neigh_set_lid(struct ipoib_neigh_table *, struct ipoib_neigh *,
                          uint16_t lid);
 
 /* Ages at most 'budget' neighbours, going round the table from call to call:
  * removes those that neither sent nor were sent anything for 'idle' ms.
- * Returns the number removed.  Ends aliases as well. */
+ * Returns the number removed.  Ends aliases as well.
+ *
+ * Does not look again at a thousand neighbours (IPOIB_SLOTS_CHUNK) before one
+ * of them can be that old; they count all the same. */
 size_t ipoib_neigh_age(struct ipoib_neigh_table *, long long int now,
                        long long int idle, size_t budget);
 
@@ -228,7 +285,7 @@ size_t ipoib_neigh_age(struct ipoib_neigh_table *, long long int now,
 bool ipoib_neigh_walk(const struct ipoib_neigh_table *, size_t *pos,
                       size_t budget,
                       void (*cb)(struct ipoib_neigh *, void *aux), void *aux);
-/* time_msec() of the last packet, at a resolution of a second. */
+/* time_msec() of the last packet, without milliseconds. */
 long long int ipoib_neigh_used(const struct ipoib_neigh_table *,
                                const struct ipoib_neigh *);
 

@@ -159,13 +159,10 @@ sync_neigh(struct ipoib_neigh *neigh, void *sync_)
 {
     struct in6_addr ips[RECORD_MAX_IPS];
     struct sync *sync = sync_;
-    struct ipoib_neigh_ip *nip;
-    size_t n = 0;
+    size_t n = MIN(ipoib_neigh_n_ips(neigh), RECORD_MAX_IPS);
 
-    LIST_FOR_EACH (nip, node, &neigh->ips) {
-        if (n < RECORD_MAX_IPS) {
-            ips[RECORD_MAX_IPS - ++n] = nip->ip;
-        }
+    for (size_t i = 0; i < n; i++) {
+        ips[RECORD_MAX_IPS - 1 - i] = *ipoib_neigh_ip(neigh, i);
     }
     put_record(sync->packet, RECORD_NEIGH, neigh->is_router, &neigh->addr,
                sizeof neigh->addr, &ips[RECORD_MAX_IPS - n], n);

@@ -35,11 +35,17 @@ struct prio_link {
     struct ipoib_path *path;
 };
 
-/* In 'prio' of struct ipoib_neigh. */
+/* In 'prio' of struct ipoib_neigh_more. */
 struct neigh_prio {
     struct ipoib_neigh_ahs *ahs; /* What the data path reads. */
     struct prio_link links[IPOIB_MAX_CLASSES];
 };
+
+static struct neigh_prio *
+prio_of(const struct ipoib_neigh *neigh)
+{
+    return neigh->more ? neigh->more->prio : NULL;
+}
 
 static uint32_t
 prio_path_mtu(const struct ipoib_partition *part,
@@ -52,7 +58,7 @@ prio_path_mtu(const struct ipoib_partition *part,
 static void
 prio_publish(struct ipoib_partition *part, struct prio_link *link)
 {
-    struct neigh_prio *prio = link->neigh->prio;
+    struct neigh_prio *prio = link->neigh->more->prio;
     struct ibv_ah *ah = link->path->ah;
 
     if (ah && (prio_path_mtu(part, link->path)
@@ -81,7 +87,7 @@ void
 ipoib_partition_prio_republish(struct ipoib_partition *part,
                                struct ipoib_neigh *neigh)
 {
-    struct neigh_prio *prio = neigh->prio;
+    struct neigh_prio *prio = prio_of(neigh);
 
     if (prio) {
         for (unsigned int i = 1; i <= part->prio.n; i++) {
@@ -96,10 +102,10 @@ ipoib_partition_prio_link(struct ipoib_partition *part,
 {
     struct neigh_prio *prio;
 
-    if (!part->prio.n || neigh->prio) {
+    if (!part->prio.n || prio_of(neigh)) {
         return;
     }
-    neigh->prio = prio = xzalloc(sizeof *prio);
+    ipoib_neigh_more(neigh)->prio = prio = xzalloc(sizeof *prio);
     prio->ahs = xmalloc(sizeof *prio->ahs);
     for (unsigned int i = 0; i < IPOIB_MAX_CLASSES; i++) {
         atomic_init(&prio->ahs->ah[i], NULL);
@@ -123,7 +129,7 @@ void
 ipoib_partition_prio_unlink(struct ipoib_partition *part,
                             struct ipoib_neigh *neigh)
 {
-    struct neigh_prio *prio = neigh->prio;
+    struct neigh_prio *prio = prio_of(neigh);
 
     if (!prio) {
         return;
@@ -141,7 +147,8 @@ ipoib_partition_prio_unlink(struct ipoib_partition *part,
     }
     ovsrcu_postpone(free, prio->ahs);
     free(prio);
-    neigh->prio = NULL;
+    neigh->more->prio = NULL;
+    ipoib_neigh_trim(neigh);
 }
 
 static void

@@ -33,17 +33,9 @@ struct waiting_packet {
     uint32_t sqpn;              /* QP to send it from. */
 };
 
-/* The neighbours that use a path; in 'aux' of struct ipoib_path. */
-struct path_users {
-    struct ovs_list links;      /* Of struct neigh_link. */
-};
-
-/* In 'path' of struct ipoib_neigh. */
-struct neigh_link {
-    struct ovs_list node;       /* In path_users. */
-    struct ipoib_neigh *neigh;
-    struct ipoib_path *path;
-};
+/* In 'aux' of struct ipoib_path are the neighbours that use it: struct
+ * ipoib_neigh_list, IPOIB_NEIGH_BY_PATH.  In 'path' of struct ipoib_neigh is
+ * the path that it uses. */
 
 
 /* Waiting packets. */
@@ -206,57 +198,72 @@ path_mtu(const struct ipoib_partition *part, const struct ipoib_path *path)
     return MIN(mtu, ib_mtu_bytes(path->mtu) - IPOIB_HEADER_LEN);
 }
 
+/* Of packets that wait for the path. */
 static void
-neigh_publish(struct ipoib_partition *part, struct neigh_link *link)
+neigh_send_waiting(struct ipoib_partition *part, struct ipoib_neigh *neigh,
+                   const struct ipoib_path *path)
 {
-    struct ipoib_path *path = link->path;
-
-    ipoib_neigh_set_ah(part->shared.neighs, link->neigh, path->ah,
-                       path->ah ? path_mtu(part, path) : 0);
-    ipoib_partition_prio_republish(part, link->neigh);
+    if (neigh->more) {
+        wait_list_send(part, &neigh->more->wait, &neigh->more->n_wait,
+                       path->ah, ipoib_addr_qpn(&neigh->addr),
+                       path_mtu(part, path));
+        ipoib_neigh_trim(neigh);
+    }
 }
 
-static struct neigh_link *
+static void
+neigh_clear_waiting(struct ipoib_partition *part, struct ipoib_neigh *neigh)
+{
+    if (neigh->more) {
+        wait_list_clear(part, &neigh->more->wait, &neigh->more->n_wait);
+        ipoib_neigh_trim(neigh);
+    }
+}
+
+static void
+neigh_publish(struct ipoib_partition *part, struct ipoib_neigh *neigh)
+{
+    const struct ipoib_path *path = neigh->path;
+
+    ipoib_neigh_set_ah(part->shared.neighs, neigh, path->ah,
+                       path->ah ? path_mtu(part, path) : 0);
+    ipoib_partition_prio_republish(part, neigh);
+}
+
+static struct ipoib_path *
 neigh_link(struct ipoib_partition *part, struct ipoib_neigh *neigh)
 {
-    struct neigh_link *link = neigh->path;
+    struct ipoib_path *path = neigh->path;
 
-    if (!link) {
-        struct path_users *users;
-
-        link = xmalloc(sizeof *link);
-        link->neigh = neigh;
-        link->path = ipoib_path_ref(part->paths, &neigh->addr.gid);
-        users = link->path->aux;
-        if (!users) {
-            users = link->path->aux = xmalloc(sizeof *users);
-            ovs_list_init(&users->links);
+    if (!path) {
+        path = neigh->path = ipoib_path_ref(part->paths, &neigh->addr.gid);
+        if (!path->aux) {
+            path->aux = xmalloc(sizeof(struct ipoib_neigh_list));
+            ipoib_neigh_list_init(path->aux);
         }
-        ovs_list_push_back(&users->links, &link->node);
-        neigh->path = link;
-        neigh_publish(part, link);
+        ipoib_neigh_list_push_back(part->shared.neighs, path->aux,
+                                   IPOIB_NEIGH_BY_PATH, neigh);
+        neigh_publish(part, neigh);
         ipoib_partition_prio_link(part, neigh);
     }
-    return link;
+    return path;
 }
 
 static void
 neigh_unlink(struct ipoib_partition *part, struct ipoib_neigh *neigh)
 {
-    struct neigh_link *link = neigh->path;
+    struct ipoib_path *path = neigh->path;
 
-    if (link) {
-        struct path_users *users = link->path->aux;
-
+    if (path) {
         ipoib_partition_prio_unlink(part, neigh);
         ipoib_neigh_set_ah(part->shared.neighs, neigh, NULL, 0);
-        ovs_list_remove(&link->node);
-        if (ovs_list_is_empty(&users->links)) {
-            link->path->aux = NULL;
-            free(users);
+        ipoib_neigh_list_remove(part->shared.neighs, path->aux,
+                                IPOIB_NEIGH_BY_PATH, neigh);
+        if (ipoib_neigh_list_is_empty(path->aux)) {
+            free(path->aux);
+            path->aux = NULL;
         }
-        ipoib_path_unref(link->path);
-        free(link);
+        ipoib_path_unref(path);
         neigh->path = NULL;
     }
 }
@@ -264,9 +271,7 @@ neigh_unlink(struct ipoib_partition *part, struct ipoib_neigh *neigh)
 const struct ipoib_path *
 ipoib_partition_neigh_path(const struct ipoib_neigh *neigh)
 {
-    const struct neigh_link *link = neigh->path;
-
-    return link ? link->path : NULL;
+    return neigh->path;
 }
 
 /* True if another gateway is the active one.  Then 'packet' is dropped. */
@@ -294,14 +299,11 @@ ipoib_partition_send_neigh(struct ipoib_partition *part, uint32_t sqpn,
         return;
     }
     /* The GID's prefix may have changed under the same GUID. */
-    if (neigh->path) {
-        struct neigh_link *link = neigh->path;
-
-        if (!ib_gid_equals(&link->path->dgid, &neigh->addr.gid)) {
-            neigh_unlink(part, neigh);
-        }
+    path = neigh->path;
+    if (path && !ib_gid_equals(&path->dgid, &neigh->addr.gid)) {
+        neigh_unlink(part, neigh);
     }
-    path = neigh_link(part, neigh)->path;
+    path = neigh_link(part, neigh);
     if (path->ah) {
         partition_post_path(part, sqpn, packet, path->ah,
                             ipoib_addr_qpn(&neigh->addr),
@@ -314,7 +316,9 @@ ipoib_partition_send_neigh(struct ipoib_partition *part, uint32_t sqpn,
             dp_packet_delete(packet);
             return;
         }
-        wait_list_push(part, &neigh->wait, &neigh->n_wait,
+        struct ipoib_neigh_more *more = ipoib_neigh_more(neigh);
+
+        wait_list_push(part, &more->wait, &more->n_wait,
                        IPOIB_MAX_WAIT_NEIGH, &part->tx_stats.drop_no_path,
                        packet, sqpn);
     }
@@ -455,18 +459,18 @@ void
 ipoib_partition_suspect_path(struct ipoib_partition *part,
                              struct ipoib_neigh *neigh, uint16_t lid)
 {
-    struct neigh_link *link = neigh->path;
+    struct ipoib_path *path = neigh->path;
     uint32_t mask;
 
-    if (link && !ib_gid_equals(&link->path->dgid, &neigh->addr.gid)) {
+    if (path && !ib_gid_equals(&path->dgid, &neigh->addr.gid)) {
         /* The GID's prefix has changed. */
         neigh_unlink(part, neigh);
         neigh_link(part, neigh);
         return;
     }
     atomic_read_relaxed(&part->shared.lid_mask, &mask);
-    if (link && link->path->ah && lid && (link->path->dlid & mask) != lid) {
-        ipoib_path_suspect(link->path);
+    if (path && path->ah && lid && (path->dlid & mask) != lid) {
+        ipoib_path_suspect(path);
     }
 }
 
@@ -478,7 +482,7 @@ neigh_removed(void *part_, struct ipoib_neigh *neigh)
 {
     struct ipoib_partition *part = part_;
 
-    wait_list_clear(part, &neigh->wait, &neigh->n_wait);
+    neigh_clear_waiting(part, neigh);
     neigh_unlink(part, neigh);
     part->remember = true;
 }
@@ -491,29 +495,24 @@ void
 ipoib_partition_path_changed(void *part_, struct ipoib_path *path)
 {
     struct ipoib_partition *part = part_;
-    struct path_users *users = path->aux;
-    struct neigh_link *link;
+    struct ipoib_neigh_table *neighs = part->shared.neighs;
+    struct ipoib_neigh *neigh;
     uint32_t lid_mask;
 
-    if (!users) {
+    if (!path->aux) {
         return;
     }
     atomic_read_relaxed(&part->shared.lid_mask, &lid_mask);
-    LIST_FOR_EACH (link, node, &users->links) {
-        struct ipoib_neigh *neigh = link->neigh;
-
-        neigh_publish(part, link);
+    IPOIB_NEIGH_LIST_FOR_EACH (neigh, IPOIB_NEIGH_BY_PATH,
+                               (struct ipoib_neigh_list *) path->aux,
+                               neighs) {
+        neigh_publish(part, neigh);
         if (path->ah) {
             /* It is known by its LID, which the SA has confirmed. */
-            ipoib_neigh_set_lid(part->shared.neighs, neigh,
-                                path->dlid & lid_mask);
-        }
-        if (path->ah) {
-            wait_list_send(part, &neigh->wait, &neigh->n_wait, path->ah,
-                           ipoib_addr_qpn(&neigh->addr),
-                           path_mtu(part, path));
+            ipoib_neigh_set_lid(neighs, neigh, path->dlid & lid_mask);
+            neigh_send_waiting(part, neigh, path);
         } else if (path->state == IPOIB_PATH_FAILED) {
-            wait_list_clear(part, &neigh->wait, &neigh->n_wait);
+            neigh_clear_waiting(part, neigh);
         }
     }
 }

@@ -23,7 +23,11 @@
 #include "ovs-thread.h"
 #include "util.h"
 
-#define N_CHUNKS (IPOIB_SLOTS_MAX / IPOIB_SLOTS_CHUNK)
+/* The slow parts of some slots, and which of them are in use. */
+struct chunk {
+    unsigned long used[BITMAP_N_LONGS(IPOIB_SLOTS_CHUNK)];
+    uint64_t slow[];
+};
 
 /* Of 'lines': a line for each slot and the one before. */
 #define LINES_SIZE (IPOIB_SLOTS_MAX * (size_t) CACHE_LINE_SIZE \
@@ -40,8 +44,8 @@ struct stack {
 struct ipoib_slots {
     char *lines;                /* LINES_SIZE bytes of addresses. */
     size_t lines_used;          /* Of which so many have memory. */
-    char *slow[N_CHUNKS];
-    unsigned long *used[N_CHUNKS]; /* Bitmaps. */
+    struct chunk **chunks;
+    size_t n_chunks, allocated_chunks;
     size_t slow_size;
     uint32_t end;               /* Slots from here on were never used. */
     struct stack retired;       /* Freed since the last lot. */
@@ -104,10 +108,10 @@ ipoib_slots_destroy(struct ipoib_slots *s)
         return;
     }
     ipoib_pages_free(s->lines, LINES_SIZE);
-    for (size_t i = 0; i < N_CHUNKS && s->slow[i]; i++) {
-        free(s->slow[i]);
-        bitmap_free(s->used[i]);
+    for (size_t i = 0; i < s->n_chunks; i++) {
+        free(s->chunks[i]);
     }
+    free(s->chunks);
 
     ovs_mutex_lock(&s->mutex);
     bool is_waiting = s->is_waiting;
@@ -157,12 +161,30 @@ post_retired(struct ipoib_slots *s)
     }
 }
 
-static void
-add_chunk(struct ipoib_slots *s, size_t chunk)
+static size_t
+chunk_size(const struct ipoib_slots *s)
 {
-    /* Not touched, so that pages come as they are used. */
-    s->slow[chunk] = xmalloc(IPOIB_SLOTS_CHUNK * s->slow_size);
-    s->used[chunk] = bitmap_allocate(IPOIB_SLOTS_CHUNK);
+    return sizeof(struct chunk) + IPOIB_SLOTS_CHUNK * s->slow_size;
+}
+
+static void
+add_chunk(struct ipoib_slots *s)
+{
+    struct chunk *chunk = xmalloc(chunk_size(s));
+
+    /* The rest is not touched, so that pages come as they are used. */
+    memset(chunk->used, 0, sizeof chunk->used);
+    if (s->n_chunks == s->allocated_chunks) {
+        s->chunks = x2nrealloc(s->chunks, &s->allocated_chunks,
+                               sizeof *s->chunks);
+    }
+    s->chunks[s->n_chunks++] = chunk;
+}
+
+static unsigned long *
+used_of(const struct ipoib_slots *s, uint32_t slot)
+{
+    return s->chunks[slot / IPOIB_SLOTS_CHUNK]->used;
 }
 
 /* Returns a free slot, not marked as used. */
@@ -184,7 +206,7 @@ find_free(struct ipoib_slots *s)
         return IPOIB_SLOT_NONE;
     }
     if (s->end % IPOIB_SLOTS_CHUNK == 0) {
-        add_chunk(s, s->end / IPOIB_SLOTS_CHUNK);
+        add_chunk(s);
     }
     if ((s->end + 2) * (size_t) CACHE_LINE_SIZE > s->lines_used) {
         s->lines_used = ipoib_pages_extend(s->lines, s->lines_used);
@@ -199,8 +221,7 @@ ipoib_slots_alloc(struct ipoib_slots *s)
 
     uint32_t slot = find_free(s);
     if (slot != IPOIB_SLOT_NONE) {
-        bitmap_set1(s->used[slot / IPOIB_SLOTS_CHUNK],
-                    slot % IPOIB_SLOTS_CHUNK);
+        bitmap_set1(used_of(s, slot), slot % IPOIB_SLOTS_CHUNK);
         memset(ipoib_slots_fast(s, slot), 0, CACHE_LINE_SIZE);
         memset(ipoib_slots_get(s, slot), 0, s->slow_size);
     }
@@ -211,7 +232,7 @@ void
 ipoib_slots_free(struct ipoib_slots *s, uint32_t slot)
 {
     ovs_assert(ipoib_slots_get(s, slot));
-    bitmap_set0(s->used[slot / IPOIB_SLOTS_CHUNK], slot % IPOIB_SLOTS_CHUNK);
+    bitmap_set0(used_of(s, slot), slot % IPOIB_SLOTS_CHUNK);
     stack_push(&s->retired, slot);
     post_retired(s);
 }
@@ -219,11 +240,11 @@ ipoib_slots_free(struct ipoib_slots *s, uint32_t slot)
 void *
 ipoib_slots_get(const struct ipoib_slots *s, uint32_t slot)
 {
-    uint32_t chunk = slot / IPOIB_SLOTS_CHUNK;
     uint32_t idx = slot % IPOIB_SLOTS_CHUNK;
 
-    return (slot < s->end && bitmap_is_set(s->used[chunk], idx)
-            ? s->slow[chunk] + idx * s->slow_size
+    return (slot < s->end && bitmap_is_set(used_of(s, slot), idx)
+            ? (char *) s->chunks[slot / IPOIB_SLOTS_CHUNK]->slow
+              + idx * s->slow_size
             : NULL);
 }
 
@@ -243,4 +264,13 @@ void *
 ipoib_slots_fast(const struct ipoib_slots *s, uint32_t slot)
 {
     return s->lines + (slot + (size_t) 1) * CACHE_LINE_SIZE;
+}
+
+void
+ipoib_slots_memory(const struct ipoib_slots *s, size_t *fast, size_t *slow)
+{
+    *fast = s->lines_used;
+    *slow = sizeof *s + s->n_chunks * chunk_size(s)
+            + s->allocated_chunks * sizeof *s->chunks
+            + (s->retired.allocated + s->spare.allocated) * sizeof(uint32_t);
 }

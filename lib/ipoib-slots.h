@@ -55,6 +55,10 @@ void *ipoib_slots_get(const struct ipoib_slots *, uint32_t slot);
 /* Writer: all slots in use are below this one. */
 uint32_t ipoib_slots_end(const struct ipoib_slots *);
 
+/* Writer: bytes of memory, of the fast parts and of all else. */
+void ipoib_slots_memory(const struct ipoib_slots *, size_t *fast,
+                        size_t *slow);
+
 /* Reader: the fast part. */
 void *ipoib_slots_fast(const struct ipoib_slots *, uint32_t slot);
 

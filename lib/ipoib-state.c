@@ -70,10 +70,9 @@ neigh_to_json(struct ipoib_neigh *neigh, void *array)
     struct json *json = json_object_create();
     struct json *ips = json_array_create_empty();
     struct ds s = DS_EMPTY_INITIALIZER;
-    struct ipoib_neigh_ip *nip;
 
-    LIST_FOR_EACH_REVERSE (nip, node, &neigh->ips) {
-        json_array_add(ips, ip_to_json(&nip->ip));
+    for (size_t i = ipoib_neigh_n_ips(neigh); i--; ) {
+        json_array_add(ips, ip_to_json(ipoib_neigh_ip(neigh, i)));
     }
     ipoib_addr_format(&neigh->addr, &s);
     json_object_put_string(json, "address", ds_cstr(&s));

@@ -363,15 +363,16 @@ neigh_add_row(struct ipoib_neigh *neigh, void *aux_)
     struct json *ips = json_array_create_empty();
     struct json *aliases = json_array_create_empty();
     struct ipoib_neigh_alias *alias;
-    struct ipoib_neigh_ip *nip;
     const struct ipoib_path *path;
 
-    LIST_FOR_EACH (nip, node, &neigh->ips) {
-        add_ip(ips, &nip->ip);
+    for (size_t i = 0; i < ipoib_neigh_n_ips(neigh); i++) {
+        add_ip(ips, ipoib_neigh_ip(neigh, i));
     }
-    LIST_FOR_EACH (alias, node, &neigh->aliases) {
-        json_array_add(aliases, json_string_create_nocopy(
-            xasprintf(ETH_ADDR_FMT, ETH_ADDR_ARGS(alias->mac))));
+    if (neigh->more) {
+        LIST_FOR_EACH (alias, node, &neigh->more->aliases) {
+            json_array_add(aliases, json_string_create_nocopy(
+                xasprintf(ETH_ADDR_FMT, ETH_ADDR_ARGS(alias->mac))));
+        }
     }
     path = ipoib_partition_neigh_path(neigh);
     put_dev(json, aux->dev);
@@ -385,11 +386,9 @@ neigh_add_row(struct ipoib_neigh *neigh, void *aux_)
                            path ? ipoib_path_state_to_string(path->state)
                            : "none");
     json_object_put(json, "router", json_boolean_create(neigh->routes));
-    put_int(json, "waiting", neigh->n_wait);
-    put_int(json, "confirmed", age(neigh->confirmed));
-    put_int(json, "used",
-            age(MAX(ipoib_neigh_used(part->shared.neighs, neigh),
-                    neigh->created)));
+    put_int(json, "waiting", neigh->more ? neigh->more->n_wait : 0);
+    put_int(json, "confirmed", age(ipoib_neigh_confirmed(neigh)));
+    put_int(json, "used", age(ipoib_neigh_used(part->shared.neighs, neigh)));
     json_array_add(aux->rows, json);
 }
 

@@ -185,8 +185,7 @@ check_neigh_basics(void)
                                   IPOIB_NEIGH_NEW | IPOIB_NEIGH_NEW_IP);
     own(n);
     ovs_assert(ipoib_neigh_table_count(t) == 1);
-    ovs_assert(ovs_list_is_empty(&n->wait) && !n->n_wait);
-    ovs_assert(n->created == 1000);
+    ovs_assert(!n->more && !n->path);
     ovs_assert(eth_addr_equals(n->mac, ipoib_standin_mac(PKEY, &addr, 0)));
     ovs_assert(by_mac(t, n->mac) == n && by_addr(t, &addr) == n);
     ovs_assert(by_ip(t, a) == n && by_lid(t, 5, 0x405) == n);
@@ -208,18 +207,18 @@ check_neigh_basics(void)
     /* The same again; flags do not count; nothing that is no station's. */
     put_16aligned_be32(&addr.flags_qpn, htonl(0x80000405));
     ovs_assert(learn(t, addr, &a, 0, 2000, 0) == n);
-    ovs_assert(n->lid == 5 && n->n_ips == 1);
+    ovs_assert(n->lid == 5 && ipoib_neigh_n_ips(n) == 1);
     ovs_assert(!(ntohl(get_16aligned_be32(&n->addr.flags_qpn)) >> 24));
     learn(t, addr, &none, 5, 2000, 0);
     learn(t, addr, &none4, 5, 2000, 0);
     learn(t, addr, &group, 5, 2000, 0);
     learn(t, addr, NULL, 5, 2000, 0);
-    ovs_assert(n->n_ips == 1);
+    ovs_assert(ipoib_neigh_n_ips(n) == 1);
     learn(t, addr, &b, 5, 2000, IPOIB_NEIGH_NEW_IP);
-    ovs_assert(n->n_ips == 2 && by_ip(t, b) == n);
+    ovs_assert(ipoib_neigh_n_ips(n) == 2 && by_ip(t, b) == n);
     for (int i = 0; i < 2; i++) {
         ipoib_neigh_forget_ip(t, &b);
-        ovs_assert(n->n_ips == 1 && !by_ip(t, b));
+        ovs_assert(ipoib_neigh_n_ips(n) == 1 && !by_ip(t, b));
         ovs_assert(!ipoib_neigh_find_ip(t, &b));
     }
     learn(t, addr, &b, 5, 2000, IPOIB_NEIGH_NEW_IP);
@@ -239,7 +238,8 @@ check_neigh_basics(void)
     struct ipoib_neigh *m = learn(t, other, &a, 0, 3000,
                                   IPOIB_NEIGH_NEW | IPOIB_NEIGH_MOVED_IP);
     own(m);
-    ovs_assert(by_ip(t, a) == m && n->n_ips == 1 && m->n_ips == 1);
+    ovs_assert(by_ip(t, a) == m);
+    ovs_assert(ipoib_neigh_n_ips(n) == 1 && ipoib_neigh_n_ips(m) == 1);
     ovs_assert(!eth_addr_equals(n->mac, m->mac));
 
     struct eth_addr mac = n->mac;
@@ -314,7 +314,8 @@ check_neigh_reborn(void)
     n = own(learn(t, make_addr(GUID, 0x101), &a, 3, now, new | reborn));
     struct eth_addr mac2 = n->mac;
     ovs_assert(n_removed == 1 && ipoib_neigh_table_count(t) == 1);
-    ovs_assert(n->n_ips == 2 && by_ip(t, a) == n && by_ip(t, a6) == n);
+    ovs_assert(ipoib_neigh_n_ips(n) == 2);
+    ovs_assert(by_ip(t, a) == n && by_ip(t, a6) == n);
     ovs_assert(!eth_addr_equals(mac1, mac2));
     ovs_assert(by_mac(t, mac1) == n && by_mac(t, mac2) == n);
     ovs_assert(by_lid(t, 3, 0x101) == n && !by_lid(t, 3, 0x100));
@@ -324,14 +325,14 @@ check_neigh_reborn(void)
     n = own(learn(t, make_addr(GUID, 0x102), &a6, 3, now, new | reborn));
     struct eth_addr mac3 = n->mac;
     ovs_assert(by_mac(t, mac1) == n && by_mac(t, mac2) == n);
-    ovs_assert(by_mac(t, mac3) == n && ovs_list_size(&n->aliases) == 2);
+    ovs_assert(by_mac(t, mac3) == n && ovs_list_size(&n->more->aliases) == 2);
 
     /* Back to the first QPN: an alias is the MAC again. */
     now += 1000;
     n = own(learn(t, make_addr(GUID, 0x100), &a, 3, now, new | reborn));
     ovs_assert(eth_addr_equals(n->mac, mac1) && !n->attempt);
     ovs_assert(by_mac(t, mac1) == n && by_mac(t, mac2) == n);
-    ovs_assert(by_mac(t, mac3) == n && ovs_list_size(&n->aliases) == 2);
+    ovs_assert(by_mac(t, mac3) == n && ovs_list_size(&n->more->aliases) == 2);
 
     /* Aliases end one after the other. */
     ipoib_neigh_age(t, 1000 + IPOIB_NEIGH_ALIAS_MS, INT64_MAX, 100);
@@ -353,12 +354,13 @@ check_neigh_reborn(void)
     /* With its last IPv4 address it is taken for dead, by a mistake: it gets
      * its MAC back.  The LID is no longer shared after that. */
     learn(t, m->addr, &b, 3, now, reborn);
-    ovs_assert(by_mac(t, mac1) == m && by_ip(t, a6) == m && m->n_ips == 3);
+    ovs_assert(by_mac(t, mac1) == m && by_ip(t, a6) == m);
+    ovs_assert(ipoib_neigh_n_ips(m) == 3);
     ovs_assert(by_lid_alone(t, 3) == m);
     n = own(learn(t, make_addr(GUID, 0x100), &b, 3, now,
                   new | IPOIB_NEIGH_MOVED_IP));
     ovs_assert(eth_addr_equals(n->mac, mac1) && by_mac(t, mac1) == n);
-    ovs_assert(ovs_list_is_empty(&m->aliases) && by_ip(t, b) == n);
+    ovs_assert(ovs_list_is_empty(&m->more->aliases) && by_ip(t, b) == n);
 
     /* No more aliases than the limit: the oldest go. */
     struct eth_addr macs[20];
@@ -499,7 +501,7 @@ check_neigh_limits(void)
         learn(t, addr0, &ip, 0, now, IPOIB_NEIGH_NEW_IP);
         learn(t, addr0, &first, 0, now, 0);
     }
-    ovs_assert(n->n_ips == 64 && ovs_list_size(&n->ips) == 64);
+    ovs_assert(ipoib_neigh_n_ips(n) == 64);
     for (int i = 0; i < 100; i++) {
         ovs_assert(by_ip(t, ip4(i)) == (i == 0 || i > 36 ? n : NULL));
     }

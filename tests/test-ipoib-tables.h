@@ -132,7 +132,7 @@ learn(struct ipoib_neigh_table *t, struct ipoib_addr addr,
         ovs_fatal(0, "changes are %#x, should be %#x", changes, expected);
     }
     ovs_assert(ipoib_addr_equals(&neigh->addr, &addr));
-    ovs_assert(neigh->confirmed == now);
+    ovs_assert(ipoib_neigh_confirmed(neigh) == now / 1000 * 1000);
     return neigh;
 }
 
