@@ -261,6 +261,7 @@ tests_bench_kernel_LDADD = $(IPOIB_LDADD)
 noinst_PROGRAMS += tests/bench-micro
 tests_bench_micro_SOURCES = \
 	tests/bench-micro-device.c \
+	tests/bench-micro-driver.c \
 	tests/bench-micro-floor.c \
 	tests/bench-micro-load.c \
 	tests/bench-micro-pmds.c \

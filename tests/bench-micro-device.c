@@ -57,33 +57,36 @@ copy_inline(uint8_t *dst, const uint8_t *src, size_t n)
     }
 }
 
+/* Writes 'wqe', number 'index' of the queue of 'qpn'. */
 static inline ALWAYS_INLINE void
-write_wqe(struct bench_qp *qp, const struct ibv_send_wr *wr)
+write_wqe(struct bench_wqe *wqe, uint32_t index, uint32_t qpn,
+          const struct ibv_send_wr *wr)
 {
     const struct bench_ah *ah = CONTAINER_OF(wr->wr.ud.ah, struct bench_ah,
                                              ibv);
-    struct bench_wqe *wqe = &qp->sq[qp->head & qp->mask];
-    const uint8_t *data = (const uint8_t *) (uintptr_t) wr->sg_list->addr;
-    uint32_t length = wr->sg_list->length;
-    bool is_inline = wr->send_flags & IBV_SEND_INLINE;
-    uint32_t n_segs = is_inline ? 4 + DIV_ROUND_UP(4 + length, 16) : 5;
+    const struct ibv_sge *sge = wr->sg_list;
+    unsigned int n_segs = 5;
 
-    wqe->ctrl[0] = htonl(qp->head << 8 | BENCH_OP_SEND);
-    wqe->ctrl[1] = htonl(qp->ibv.qp_num << 8 | n_segs);
+    wqe->av = ah->av;
+    wqe->av.qkey = htonl(wr->wr.ud.remote_qkey);
+    wqe->av.dqpn = htonl(wr->wr.ud.remote_qpn | BENCH_AV_EXT);
+    if (wr->send_flags & IBV_SEND_INLINE) {
+        size_t length = MIN(sge->length, sizeof wqe->in.bytes);
+
+        n_segs = 4 + (length + 4 + 15) / 16;
+        wqe->in.length = htonl(length | BENCH_INLINE);
+        copy_inline(wqe->in.bytes, (const uint8_t *) (uintptr_t) sge->addr,
+                    length);
+    } else {
+        wqe->data.length = htonl(sge->length);
+        wqe->data.lkey = htonl(sge->lkey);
+        wqe->data.addr = htonll(sge->addr);
+    }
+    wqe->ctrl[0] = htonl(index << 8 | BENCH_OP_SEND);
+    wqe->ctrl[1] = htonl(qpn << 8 | n_segs);
     wqe->ctrl[2] = htonl(wr->send_flags & IBV_SEND_SIGNALED
                          ? BENCH_CTRL_SIGNALED : 0);
     wqe->ctrl[3] = 0;
-    memcpy(&wqe->av, &ah->av, sizeof wqe->av);
-    wqe->av.qkey = htonl(wr->wr.ud.remote_qkey);
-    wqe->av.dqpn = htonl(wr->wr.ud.remote_qpn | BENCH_AV_EXT);
-    if (is_inline) {
-        wqe->in.length = htonl(length | BENCH_INLINE);
-        copy_inline(wqe->in.bytes, data, MIN(length, sizeof wqe->in.bytes));
-    } else {
-        wqe->data.length = htonl(length);
-        wqe->data.lkey = htonl(wr->sg_list->lkey);
-        wqe->data.addr = htonll(wr->sg_list->addr);
-    }
 }
 
 static int
@@ -92,26 +95,32 @@ bench_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr,
 {
     struct bench_qp *qp = CONTAINER_OF(ibv, struct bench_qp, ibv);
     struct bench_cq *cq = CONTAINER_OF(ibv->send_cq, struct bench_cq, ibv);
-    struct bench_wqe *first = &qp->sq[qp->head & qp->mask];
+    const uint32_t qpn = ibv->qp_num, mask = qp->mask;
+    const uint32_t end = qp->tail + mask + 1;
+    struct bench_wqe *sq = qp->sq;
+    uint32_t head = qp->head;
     uint64_t ctrl;
+    int error = 0;
 
     for (; wr; wr = wr->next) {
-        if (OVS_UNLIKELY(qp->head - qp->tail > qp->mask)) {
+        if (OVS_UNLIKELY(head == end)) {
             *bad = wr;
-            return ENOMEM;
+            error = ENOMEM;
+            break;
         }
-        write_wqe(qp, wr);
-        qp->head++;
+        write_wqe(&sq[head & mask], head, qpn, wr);
+        head++;
         if (wr->send_flags & IBV_SEND_SIGNALED) {
             uint32_t i = cq->pi++ & cq->mask;
 
             cq->done[i].wr_id = wr->wr_id;
-            cq->done[i].tail = qp->head;
+            cq->done[i].tail = head;
         }
     }
-    memcpy(&ctrl, first->ctrl, sizeof ctrl);
-    bench_ring(qp->doorbell, qp->head, ctrl);
-    return 0;
+    memcpy(&ctrl, sq[qp->head & mask].ctrl, sizeof ctrl);
+    qp->head = head;
+    bench_ring(qp->doorbell, head, ctrl);
+    return error;
 }
 
 static int

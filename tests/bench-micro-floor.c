@@ -185,6 +185,7 @@ bench_floor_tx_workload(struct bench_floor_tx *tx)
 {
     return (struct bench_workload) {
         .label = "transmit floor",
+        .n_warm = bench_warm(tx->n),
         .prepare = floor_tx_prepare,
         .run = floor_tx_run,
         .finish = floor_tx_finish,
@@ -322,6 +323,7 @@ bench_floor_rx_workload(struct bench_floor_rx *rx)
 {
     return (struct bench_workload) {
         .label = "receive floor",
+        .n_warm = bench_warm(rx->n),
         .prepare = floor_rx_prepare,
         .run = floor_rx_run,
         .finish = floor_rx_finish,

@@ -274,7 +274,7 @@ bench_two_pmds(enum bench_effort effort)
         return;
     }
     pmds = xzalloc(sizeof *pmds);
-    pmds->n_rounds = bench_choose(effort, 4, 1000, 5000);
+    pmds->n_rounds = bench_choose(effort, 4, 500, 3000);
     pmds->world = bench_world_get(1000);
     pmds->pool = ipoib_pool_create(&bench_verbs, &pmds->world->device->pd,
                                    N_PMDS * 2 * BENCH_WINDOW + 2048, 2048,
@@ -386,7 +386,7 @@ void
 bench_aging_delay(enum bench_effort effort)
 {
     struct delay delay = {
-        .n_windows = bench_choose(effort, 4, 2000, 10000),
+        .n_windows = bench_choose(effort, 4, 1000, 8000),
         .world = bench_world_get(bench_choose(effort, 1000, 1000000,
                                                  1000000)),
     };

@@ -17,6 +17,7 @@
 #include "bench-micro.h"
 
 #include <malloc.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -24,20 +25,37 @@
 #include "hash.h"
 #include "ipoib-index.h"
 #include "ipoib-neigh.h"
+#include "ipoib-pages.h"
 #include "ovs-rcu.h"
 #include "timeval.h"
 #include "util.h"
 
 /* The tables of the data path against what OVS would use, its cmap.  Entries
- * of a cmap are a cache line each, as neighbours are, in one array: as good as
- * it gets for a cmap. */
+ * of a cmap are a cache line each, as neighbours are, in one array, in large
+ * pages where there are such: as good as it gets for a cmap. */
+
+static struct bench_node *
+nodes_create(size_t n)
+{
+    return ipoib_pages_alloc(n * sizeof(struct bench_node));
+}
+
+static void
+nodes_destroy(struct bench_node *nodes, size_t n)
+{
+    ipoib_pages_free(nodes, n * sizeof *nodes);
+}
 
 size_t
-bench_heap(void)
+bench_memory(void)
 {
-    struct mallinfo2 info = mallinfo2();
+    unsigned long int resident = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
 
-    return info.uordblks + info.hblkhd;
+    malloc_trim(0);
+    ovs_assert(f && fscanf(f, "%*u %lu", &resident) == 1);
+    fclose(f);
+    return resident * (size_t) get_page_size();
 }
 
 /* Look-ups. */
@@ -71,7 +89,7 @@ bench_cmap_create(const struct bench_world *world)
     c->world = world;
     c->random = (struct bench_random) BENCH_RANDOM_INITIALIZER;
     cmap_init(&c->cmap);
-    c->nodes = xzalloc_cacheline(world->n * sizeof *c->nodes);
+    c->nodes = nodes_create(world->n);
     for (size_t i = 0; i < world->n; i++) {
         c->nodes[i].key = key_of(world->macs[i]);
         c->nodes[i].used = i;
@@ -88,7 +106,7 @@ bench_cmap_destroy(struct bench_cmap *c)
 {
     cmap_destroy(&c->cmap);
     ovsrcu_quiesce();
-    free_cacheline(c->nodes);
+    nodes_destroy(c->nodes, c->world->n);
     free(c);
 }
 
@@ -148,6 +166,7 @@ bench_cmap_workload(struct bench_cmap *c)
     return (struct bench_workload) {
         .label = "cmap",
         .x = c->world->n,
+        .n_warm = 1,
         .prepare = cmap_prepare,
         .run = cmap_run,
         .finish = cmap_finish,
@@ -258,13 +277,13 @@ insert_run(struct insert *insert, size_t n, bool reverse)
 void
 bench_insert(enum bench_effort effort)
 {
-    size_t n_runs = bench_choose(effort, 1, 5, 25);
+    size_t n_runs = bench_choose(effort, 1, 4, 20);
     size_t n = bench_choose(effort, 10000, 1000000, 1000000);
     struct insert insert;
 
     insert.keys = xcalloc(n, sizeof *insert.keys);
     for (size_t i = 0; i < ARRAY_SIZE(insert.nodes); i++) {
-        insert.nodes[i] = xzalloc_cacheline(n * sizeof *insert.nodes[i]);
+        insert.nodes[i] = nodes_create(n);
     }
     for (size_t i = 0; i < n; i++) {
         struct ipoib_addr addr = gw_neigh_addr(i);
@@ -280,7 +299,7 @@ bench_insert(enum bench_effort effort)
                           insert.ns[1] / n, "ns");
     }
     for (size_t i = 0; i < ARRAY_SIZE(insert.nodes); i++) {
-        free_cacheline(insert.nodes[i]);
+        nodes_destroy(insert.nodes[i], n);
     }
     free(insert.keys);
 }
@@ -336,9 +355,10 @@ bench_aging(enum bench_effort effort)
                                                  1000000)),
     };
     struct bench_workload w[] = {
-        { .run = age_run, .units = MIN(AGE_UNITS, aging.world->n) },
-        { .run = age_cmap_run },
-        { .run = age_cmap_run },
+        { .run = age_run, .n_warm = 1,
+          .units = MIN(AGE_UNITS, aging.world->n) },
+        { .run = age_cmap_run, .n_warm = 1 },
+        { .run = age_cmap_run, .n_warm = 1 },
     };
     const struct bench_figure figures[] = {
         { "aging", &w[0], &w[1], false },
@@ -352,7 +372,7 @@ bench_aging(enum bench_effort effort)
         w[i].x = aging.world->n;
     }
     bench_rounds(w, ARRAY_SIZE(w), figures, ARRAY_SIZE(figures),
-                 bench_choose(effort, 4, 500, 3000));
+                 bench_choose(effort, 4, 300, 2000));
     bench_print_median("aging", "ipoib", &w[0]);
     bench_print_median("aging", "cmap", &w[1]);
     for (size_t i = 0; i < ARRAY_SIZE(w); i++) {

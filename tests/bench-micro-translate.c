@@ -50,6 +50,7 @@ struct worlds {
     struct bench_world *worlds[N_COUNTS];
     struct bench_tx *tx[N_COUNTS];
     struct bench_rx *rx[N_COUNTS];
+    struct bench_driver *send[N_COUNTS], *receive[N_COUNTS];
     struct bench_cmap *cmaps[N_COUNTS];
 };
 
@@ -63,6 +64,8 @@ worlds_create(struct worlds *w, enum bench_effort effort)
         w->worlds[i] = bench_world_get(n);
         w->tx[i] = bench_tx_create(w->worlds[i], N_L2, BENCH_IP_LEN, true);
         w->rx[i] = bench_rx_create(w->worlds[i], NULL, N_L2, BENCH_IP_LEN);
+        w->send[i] = bench_driver_create(w->worlds[i], N_L2, false);
+        w->receive[i] = bench_driver_create(w->worlds[i], N_L2, true);
         w->cmaps[i] = bench_cmap_create(w->worlds[i]);
     }
 }
@@ -72,6 +75,8 @@ worlds_destroy(struct worlds *w)
 {
     for (size_t i = 0; i < N_COUNTS; i++) {
         bench_cmap_destroy(w->cmaps[i]);
+        bench_driver_destroy(w->send[i]);
+        bench_driver_destroy(w->receive[i]);
         bench_rx_destroy(w->rx[i]);
         bench_tx_destroy(w->tx[i]);
     }
@@ -90,18 +95,21 @@ translate_l2(struct worlds *worlds, size_t n_rounds)
 {
     struct bench_floor_tx *floor_tx = bench_floor_tx_create(N_L2);
     struct bench_floor_rx *floor_rx = bench_floor_rx_create(N_L2);
-    struct bench_workload w[4 + 3 * N_COUNTS];
+    struct bench_workload w[4 + 5 * N_COUNTS];
     struct bench_workload *tx_floor = &w[0], *rx_floor = &w[1];
-    struct bench_workload *tx = &w[2], *rx = &w[2 + N_COUNTS];
-    struct bench_workload *cmap = &w[2 + 2 * N_COUNTS];
-    struct bench_workload *tx_floor2 = &w[2 + 3 * N_COUNTS];
-    struct bench_workload *rx_floor2 = &w[3 + 3 * N_COUNTS];
+    struct bench_workload *tx = &w[2], *rx = tx + N_COUNTS;
+    struct bench_workload *send = rx + N_COUNTS, *receive = send + N_COUNTS;
+    struct bench_workload *cmap = receive + N_COUNTS;
+    struct bench_workload *tx_floor2 = cmap + N_COUNTS;
+    struct bench_workload *rx_floor2 = tx_floor2 + 1;
 
     *tx_floor = *tx_floor2 = bench_floor_tx_workload(floor_tx);
     *rx_floor = *rx_floor2 = bench_floor_rx_workload(floor_rx);
     for (size_t i = 0; i < N_COUNTS; i++) {
         tx[i] = bench_tx_workload(worlds->tx[i]);
         rx[i] = bench_rx_workload(worlds->rx[i]);
+        send[i] = bench_driver_workload(worlds->send[i]);
+        receive[i] = bench_driver_workload(worlds->receive[i]);
         cmap[i] = bench_cmap_workload(worlds->cmaps[i]);
     }
 
@@ -122,6 +130,9 @@ translate_l2(struct worlds *worlds, size_t n_rounds)
     for (size_t i = 0; i < N_COUNTS; i++) {
         bench_print_median("cost-by-neighbours", "transmit", &tx[i]);
         bench_print_median("cost-by-neighbours", "receive", &rx[i]);
+        bench_print_median("cost-by-neighbours", "transmit driver", &send[i]);
+        bench_print_median("cost-by-neighbours", "receive driver",
+                           &receive[i]);
         bench_print_median("cost-by-neighbours", "cmap", &cmap[i]);
         tx_floor->x = rx_floor->x = tx[i].x;
         bench_print_median("cost-by-neighbours", "transmit floor", tx_floor);
@@ -183,9 +194,9 @@ bench_translate(enum bench_effort effort)
     struct worlds worlds;
 
     worlds_create(&worlds, effort);
-    translate_l2(&worlds, bench_choose(effort, 8, 600, 3000));
+    translate_l2(&worlds, bench_choose(effort, 8, 250, 1500));
     translate_l3(&worlds, bench_choose(effort, 2 * N_L2, N_L3, N_L3),
-                 bench_choose(effort, 2, 200, 1000));
+                 bench_choose(effort, 2, 60, 400));
     worlds_destroy(&worlds);
 }
 
@@ -209,7 +220,7 @@ bench_sizes(enum bench_effort effort)
         w[2 * i].x = w[2 * i + 1].x = lens[i];
     }
     bench_rounds(w, ARRAY_SIZE(w), NULL, 0,
-                 bench_choose(effort, 2, 300, 1500));
+                 bench_choose(effort, 2, 100, 800));
     for (size_t i = 0; i < ARRAY_SIZE(lens); i++) {
         bench_print_median("size-4092-micro", "transmit", &w[2 * i]);
         bench_print_median("size-4092-micro", "receive", &w[2 * i + 1]);

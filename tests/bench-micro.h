@@ -29,7 +29,8 @@
  * bench-micro-translate.c (figures of the data path),
  * bench-micro-device.c (a device for the data path), bench-micro-load.c (what
  * drives the data path), bench-micro-floor.c (the least that a sender or
- * receiver must do), bench-micro-tables.c (tables against OVS's cmap),
+ * receiver must do), bench-micro-driver.c (the driver's part),
+ * bench-micro-tables.c (tables against OVS's cmap),
  * bench-micro-pmds.c (two threads). */
 
 #include <stdbool.h>
@@ -68,6 +69,8 @@ struct bench_workload {
     const char *label;          /* In series. */
     double x;                   /* In series. */
     size_t units;               /* Done in a window; 0: BENCH_WINDOW. */
+    size_t n_warm;              /* Windows that bring back into the caches
+                                 * what others have thrown out. */
     void (*prepare)(void *aux);
     void (*run)(void *aux);
     void (*finish)(void *aux);
@@ -288,8 +291,7 @@ struct bench_world {
     struct bench_device *device;
     struct ibv_ah **ahs;
     size_t n_ahs;
-    size_t memory;              /* Bytes that the neighbours took of the
-                                 * heap. */
+    size_t memory;              /* Bytes that the neighbours have taken. */
 };
 struct bench_world *bench_world_get(size_t n);
 void bench_worlds_destroy(void);
@@ -300,6 +302,8 @@ void bench_write_frame(uint8_t *eth, struct eth_addr dst, uint32_t neigh,
                        size_t i, size_t ip_len);
 void bench_write_ipoib(uint8_t *ipoib, uint32_t neigh, size_t i,
                        size_t ip_len);
+
+size_t bench_warm(size_t n);
 
 /* A pool, and queues on it, of which a workload sends or receives.  'n' is the
  * number of its buffers, a power of 2 and at least 2 * BENCH_WINDOW: a window
@@ -359,6 +363,13 @@ struct bench_floor_rx *bench_floor_rx_create(size_t n);
 void bench_floor_rx_destroy(struct bench_floor_rx *);
 struct bench_workload bench_floor_rx_workload(struct bench_floor_rx *);
 
+/* The driver's part of ours. */
+struct bench_driver;
+struct bench_driver *bench_driver_create(struct bench_world *, size_t n,
+                                         bool receive);
+void bench_driver_destroy(struct bench_driver *);
+struct bench_workload bench_driver_workload(struct bench_driver *);
+
 /* cmaps. */
 struct bench_node {
     struct cmap_node node;
@@ -373,8 +384,8 @@ struct bench_cmap *bench_cmap_create(const struct bench_world *);
 void bench_cmap_destroy(struct bench_cmap *);
 struct bench_workload bench_cmap_workload(struct bench_cmap *);
 
-/* Bytes of the heap that are in use. */
-size_t bench_heap(void);
+/* Bytes of memory that the program has. */
+size_t bench_memory(void);
 
 /* Parts of the program. */
 void bench_translate(enum bench_effort);
