@@ -48,8 +48,7 @@ ipoib_classify_any(const struct dp_packet *packet, const uint8_t *eth,
     ovs_be16 type;
 
     *ip_lenp = 0;
-    if (size < ETH_HEADER_LEN + IP_HEADER_LEN || eth[0] & 1
-        || ipoib_pkt_needs_offload(packet)) {
+    if (size < ETH_HEADER_LEN + IP_HEADER_LEN || eth[0] & 1) {
         return IPOIB_NEIGH_NO_KEY;
     }
     memcpy(&type, eth + 2 * ETH_ADDR_LEN, sizeof type);

@@ -49,8 +49,7 @@ ipoib_classify(const struct dp_packet *packet, const uint8_t *eth,
             && OVS_LIKELY(ip[0] == IP_IHL_VER(5, 4))
             && OVS_LIKELY(ip_len >= IP_HEADER_LEN)
             && OVS_LIKELY(ip_len <= size - ETH_HEADER_LEN)
-            && OVS_LIKELY(!(eth[0] & 1))
-            && OVS_LIKELY(!ipoib_pkt_needs_offload(packet))) {
+            && OVS_LIKELY(!(eth[0] & 1))) {
             *ip_lenp = ip_len;
             return ipoib_get_frame_mac(eth);
         }

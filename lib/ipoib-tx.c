@@ -858,8 +858,6 @@ tx_other(struct tx *tx, struct dp_packet **packetp)
 
     if (dp_packet_size(*packetp) < ETH_HEADER_LEN) {
         tx_drop(&stats->drop_short);
-    } else if (ipoib_pkt_needs_offload(*packetp)) {
-        tx_drop(&stats->drop_offload);
     } else if (eth_type_vlan(eth->eth_type)) {
         tx_tagged(tx, packetp);
     } else if (eth->eth_type == htons(ETH_TYPE_ARP)

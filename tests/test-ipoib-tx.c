@@ -323,11 +323,6 @@ test_dropped(void)
     packet = make_ip4(0, standin, gw_neigh_ip4(1), 100, 0);
     eth_push_vlan(packet, htons(ETH_TYPE_VLAN_8021Q), htons(5));
     send_dropped(gw, packet, &stats->drop_vlan);
-#ifdef DP_PACKET_OL_TX_L4_MASK
-    packet = make_ip4(0, standin, gw_neigh_ip4(1), 100, 0);
-    *dp_packet_ol_flags_ptr(packet) |= DP_PACKET_OL_TX_UDP_CKSUM;
-    send_dropped(gw, packet, &stats->drop_offload);
-#endif
     for (size_t len = 0; len < ETH_HEADER_LEN; len++) {
         packet = make_ip4(0, standin, gw_neigh_ip4(1), 100, 0);
         dp_packet_set_size(packet, len);
