@@ -359,8 +359,7 @@ delay_age(struct delay *delay, int mode)
     barrier_wait(&delay->barrier);
     do {
         if (mode == AGING) {
-            ipoib_neigh_age(delay->world->gw->shared.neighs, time_msec(),
-                            3600 * 1000, AGE_BUDGET);
+            bench_age(delay->world, AGE_BUDGET);
         }
         atomic_read(&delay->done, &done);
     } while (!done);

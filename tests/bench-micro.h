@@ -384,6 +384,9 @@ struct bench_cmap *bench_cmap_create(const struct bench_world *);
 void bench_cmap_destroy(struct bench_cmap *);
 struct bench_workload bench_cmap_workload(struct bench_cmap *);
 
+/* A part of a pass of aging, in which all are looked at. */
+void bench_age(struct bench_world *, size_t budget);
+
 /* Bytes of memory that the program has. */
 size_t bench_memory(void);
 
