@@ -295,15 +295,14 @@ static void
 aim_neigh(struct ipoib_neigh *neigh, void *aim_)
 {
     struct aim *aim = aim_;
-    const struct ipoib_neigh_ip *ip;
+    const struct in6_addr *ip;
     size_t i = aim->n, host = i / 4 % N_HOSTS;
     struct ibv_ah *ah;
 
-    if (ovs_list_is_empty(&neigh->ips)) {
+    if (!ipoib_neigh_n_ips(neigh)) {
         return;
     }
-    ip = CONTAINER_OF(ovs_list_front(&neigh->ips), struct ipoib_neigh_ip,
-                      node);
+    ip = ipoib_neigh_ip(neigh, 0);
     if (i >= aim->allocated) {
         aim->flows = x2nrealloc(aim->flows, &aim->allocated,
                                 sizeof *aim->flows);
@@ -313,7 +312,7 @@ aim_neigh(struct ipoib_neigh *neigh, void *aim_)
     aim->n++;
     aim->flows[i] = (struct bench_flow) {
         .dst = neigh->mac, .src = host_mac(host),
-        .ip_dst = in6_addr_get_mapped_ipv4(&ip->ip),
+        .ip_dst = in6_addr_get_mapped_ipv4(ip),
         .ip_src = htonl(HOST_IP + host), .port = htons(1024 + host),
     };
     if (aim->n_hosts) {
