@@ -25,8 +25,8 @@ struct dp_packet_batch;
  * whatever becomes of them.  Known neighbours and groups are sent to at once
  * from the queue's own QP; ARP, ND, broadcasts, and what has no path yet go to
  * the control thread.  What was left for a device to complete is completed
- * before all that (ipoib-tx-offload.h).  The caller holds 'txq->lock' where OVS
- * shares the queue, and is an RCU reader. */
+ * before all that (ipoib-tx-offload.h).  The caller holds 'txq->lock' where
+ * OVS shares the queue, and is an RCU reader. */
 void ipoib_tx_batch(struct ipoib_txq *, struct dp_packet_batch *batch);
 
 /* The same for frames of class 'class' of options:prio-map. */
