@@ -72,6 +72,9 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-path.h \
 	lib/ipoib-pool-afxdp.c \
 	lib/ipoib-pool-copy.c \
+	lib/ipoib-pool-dpdk.c \
+	lib/ipoib-pool-eal.c \
+	lib/ipoib-pool-eal.h \
 	lib/ipoib-pool-magazine.c \
 	lib/ipoib-pool-magazine.h \
 	lib/ipoib-pool-private.h \

@@ -19,6 +19,7 @@
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
+#include "ipoib-pool-eal.h"
 #include "openvswitch/dynamic-string.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
@@ -77,6 +78,7 @@ hca_free(struct ipoib_hca *hca)
 {
     ipoib_ah_reaper_destroy(hca->reaper);
     if (hca->pd) {
+        ipoib_pool_eal_close(hca->pd);
         hca->verbs->dealloc_pd(hca->pd);
     }
     if (hca->ctx) {

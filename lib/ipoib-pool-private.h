@@ -44,8 +44,8 @@
 #define CACHE_LINE_SHIFT 6
 BUILD_ASSERT_DECL(CACHE_LINE_SIZE == 1 << CACHE_LINE_SHIFT);
 
-/* From the GRH space to where a frame begins, so that its IP packet stays where
- * it is. */
+/* From the GRH space to where a frame begins, so that its IP packet stays
+ * where it is. */
 #define IPOIB_POOL_FRAME_OFS (IPOIB_GRH_SPACE + IPOIB_HEADER_LEN \
                               - ETH_HEADER_LEN)
 
@@ -73,6 +73,9 @@ struct ipoib_pool_ops {
 };
 
 extern const struct ipoib_pool_ops ipoib_pool_copy_ops;
+#ifdef DPDK_NETDEV
+extern const struct ipoib_pool_ops ipoib_pool_dpdk_ops;
+#endif
 #ifdef HAVE_AF_XDP
 extern const struct ipoib_pool_ops ipoib_pool_afxdp_ops;
 #endif

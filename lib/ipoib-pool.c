@@ -23,6 +23,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "ipoib-pool-eal.h"
 #include "ipoib-pool-magazine.h"
 #include "ipoib-pool-private.h"
 #include "openvswitch/vlog.h"
@@ -44,6 +45,9 @@ static ATOMIC(struct ipoib_pool *) attached[64];
 
 /* The kinds that can be, best first. */
 static const struct ipoib_pool_ops *const kinds[] = {
+#ifdef DPDK_NETDEV
+    &ipoib_pool_dpdk_ops,
+#endif
 #ifdef HAVE_AF_XDP
     &ipoib_pool_afxdp_ops,
 #endif
@@ -172,10 +176,14 @@ pool_init(struct ipoib_pool *pool, int numa_id)
         return error;
     }
     if (pool->ops->zero_copy) {
-        struct dp_packet *packet = ipoib_pool_packet(ipoib_pool_id(pool, 0));
+        uint64_t id;
 
-        dp_packet_reserve(packet, IPOIB_POOL_FRAME_OFS);
-        ipoib_pkt_fresh_init(&pool->fresh, packet);
+        if (!pool->ops->get(pool, &id, 1)) {
+            return EINVAL;
+        }
+        dp_packet_reserve(ipoib_pool_packet(id), IPOIB_POOL_FRAME_OFS);
+        ipoib_pkt_fresh_init(&pool->fresh, ipoib_pool_packet(id));
+        pool->ops->put(pool, &id, 1);
     }
     pool->mr = ipoib_pool_reg_mr(pool->verbs, pool->pd, pool->base,
                                  pool->length, IBV_ACCESS_LOCAL_WRITE);
@@ -233,6 +241,7 @@ ipoib_pool_create(const struct ipoib_verbs *verbs, struct ibv_pd *pd,
         errno = error;
         return NULL;
     }
+    ipoib_pool_eal_open(verbs, pd);
     publish(pool);
     return pool;
 }
@@ -438,6 +447,12 @@ ipoib_pool_packet_lkey(const struct ipoib_pool *pool,
 uint32_t
 ipoib_pool_pd_lkey(const struct ibv_pd *pd, const struct dp_packet *packet)
 {
+#ifdef DPDK_NETDEV
+    if (OVS_LIKELY(packet->source == DPBUF_DPDK)) {
+        return ipoib_pool_eal_lkey(pd, dp_packet_data(packet),
+                                   dp_packet_size(packet));
+    }
+#endif
     if (packet->source != DPBUF_AFXDP) {
         return 0;
     }

@@ -25,7 +25,8 @@
  * There are several kinds of memory (struct ipoib_pool_ops), whose difference
  * the callers do not see.  Where OVS has a packet source whose memory a
  * provider can own, a received buffer becomes a dp_packet without a copy, and
- * comes back when OVS deletes it: DPBUF_AFXDP in builds with AF_XDP.
+ * comes back when OVS deletes it: DPBUF_DPDK where DPDK is initialized, else
+ * DPBUF_AFXDP in builds with AF_XDP.
  * Elsewhere the packet is copied to one of exact size and the buffer goes back
  * at once.
  *
@@ -38,7 +39,7 @@
  * and never by one that receives and frees at the same rate.
  *
  * For tests, the environment variable OVS_IPOIB_POOL names the only kind that
- * may be used: afxdp or copy. */
+ * may be used: dpdk, afxdp or copy. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -94,7 +95,8 @@ struct dp_packet *ipoib_pool_to_packet(struct ipoib_pool *, uint64_t id,
  * memory is not registered with this pool's PD. */
 uint32_t ipoib_pool_packet_lkey(const struct ipoib_pool *,
                                 const struct dp_packet *);
-/* The same for any pool of 'pd'.  For RCU readers. */
+/* The same for any pool of 'pd', and for DPDK's memory (ipoib-pool-eal.h).
+ * For RCU readers. */
 uint32_t ipoib_pool_pd_lkey(const struct ibv_pd *pd, const struct dp_packet *);
 
 uint32_t ipoib_pool_lkey(const struct ipoib_pool *);

@@ -17,8 +17,11 @@
 #include "ipoib-null-verbs.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "dpdk.h"
+#include "smap.h"
 #include "util.h"
 
 static struct null_hca *
@@ -310,11 +313,31 @@ const struct ipoib_verbs null_verbs = {
     .destroy_qp = null_destroy_qp,
 };
 
+/* If that is what buffers are to be made of, DPDK's memory. */
+static void
+init_dpdk(void)
+{
+#ifdef DPDK_NETDEV
+    const char *kind = getenv("OVS_IPOIB_POOL");
+
+    if (kind && !strcmp(kind, "dpdk") && !dpdk_available()) {
+        struct smap config = SMAP_INITIALIZER(&config);
+
+        smap_add(&config, "dpdk-init", "true");
+        smap_add(&config, "dpdk-extra",
+                 "--no-huge --legacy-mem -m 128 --no-pci --no-telemetry");
+        dpdk_init(&config);
+        smap_destroy(&config);
+    }
+#endif
+}
+
 struct null_hca *
 null_hca_open(void)
 {
     struct null_hca *hca = xzalloc(sizeof *hca);
 
+    init_dpdk();
     hca->ctx.ops.poll_cq = null_poll_cq;
     hca->ctx.ops.post_send = null_post_send;
     hca->ctx.ops.post_recv = null_post_recv;

@@ -18,6 +18,7 @@
 
 #include "dp-packet.h"
 #include "ipoib-mcast.h"
+#include "ipoib-pool-eal.h"
 #include "ovs-rcu.h"
 #include "timeval.h"
 #include "util.h"
@@ -133,6 +134,7 @@ gw_close(struct gw *gw)
     ipoib_mcast_destroy(gw->shared.mcast);
     ipoib_table_destroy(gw->shared.own_qpns);
     ipoib_waker_destroy(&gw->waker);
+    ipoib_pool_eal_close(&gw->hca->pd);
     ovs_assert(!gw->hca->n_objects);
     null_hca_close(gw->hca);
     free(gw);

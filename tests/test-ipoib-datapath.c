@@ -23,6 +23,7 @@
 #include "dp-packet.h"
 #include "ipoib-compat.h"
 #include "ipoib-mcast.h"
+#include "ipoib-pool-eal.h"
 #include "ipoib-test-gateway.h"
 #include "openvswitch/poll-loop.h"
 #include "ovs-rcu.h"
@@ -865,7 +866,7 @@ test_pool(void)
         uint32_t lkey = ipoib_pool_packet_lkey(pool, packets[0]);
 
         ovs_assert(lkey && lkey == ipoib_pool_lkey(pool));
-        ovs_assert(ipoib_pool_pd_lkey(&hca->pd, packets[0]) == lkey);
+        ovs_assert(ipoib_pool_pd_lkey(&hca->pd, packets[0]));
         ovs_assert(!ipoib_pool_pd_lkey(&other_pd, packets[0]));
     }
     for (int i = 32; i < 64; i++) {
@@ -873,6 +874,7 @@ test_pool(void)
     }
 
     ipoib_pool_detach(pool);
+    ipoib_pool_eal_close(&hca->pd);
     ovs_assert(!hca->n_objects);
     ipoib_pool_sweep();
     ovsrcu_quiesce();

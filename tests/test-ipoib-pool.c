@@ -20,9 +20,16 @@
 
 #include <unistd.h>
 
+#ifdef DPDK_NETDEV
+#include <rte_errno.h>
+#include <rte_malloc.h>
+#include <rte_mbuf.h>
+#endif
+
 #include "dp-packet.h"
 #include "ipoib-null-verbs.h"
 #include "ipoib-pool.h"
+#include "ipoib-pool-eal.h"
 #include "ipoib-pool-magazine.h"
 #include "ipoib-pool-private.h"
 #ifdef HAVE_AF_XDP
@@ -303,7 +310,9 @@ test_gone(void)
     ovs_assert(ipoib_pool_pd_lkey(&hca->pd, last));
 
     ipoib_pool_detach(pool);
+    ipoib_pool_eal_close(&hca->pd);
     ovs_assert(!ipoib_pool_pd_lkey(&hca->pd, last));
+    ovs_assert(!hca->n_objects);
     sweep();
     ovs_assert(pool->ops->count(pool) == N_BUFS - 1);
 
@@ -362,6 +371,71 @@ test_routes(void)
 #endif
 }
 
+/* Packets of DPDK's ports have an lkey of each domain, and others have not. */
+static void
+test_eal(void)
+{
+#ifdef DPDK_NETDEV
+    struct null_hca *other_hca = null_hca_open();
+    struct ipoib_pool *pool = pool_open(N_BUFS);
+    struct dp_packet *packet, *others[100];
+    struct rte_mempool *mp;
+    struct ibv_pd *pd = &hca->pd;
+
+    if (strcmp(stats_of(pool).kind, "dpdk")) {
+        ipoib_pool_detach(pool);
+        null_hca_close(other_hca);
+        return;
+    }
+    mp = rte_pktmbuf_pool_create("other", 1000, 32,
+                                 sizeof(struct dp_packet)
+                                 - sizeof(struct rte_mbuf), 2048,
+                                 SOCKET_ID_ANY);
+    ovs_assert(mp);
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+        others[i] = (struct dp_packet *) rte_pktmbuf_alloc(mp);
+        dp_packet_init_dpdk(others[i]);
+        dp_packet_set_size(others[i], 2000);
+        ovs_assert(ipoib_pool_pd_lkey(pd, others[i]));
+        ovs_assert(!ipoib_pool_pd_lkey(&other_hca->pd, others[i]));
+    }
+    ipoib_pool_eal_open(&null_verbs, &other_hca->pd);
+    ipoib_pool_eal_open(&null_verbs, &other_hca->pd);
+    ovs_assert(ipoib_pool_pd_lkey(&other_hca->pd, others[0]));
+    packet = receive(pool);
+    ovs_assert(ipoib_pool_pd_lkey(&other_hca->pd, packet));
+
+    /* As mbufs are freed by DPDK's drivers. */
+    for (int i = 0; i < 3 * N_BUFS; i++) {
+        rte_pktmbuf_free_bulk((struct rte_mbuf **) &packet, 1);
+        packet = receive(pool);
+    }
+    dp_packet_delete(packet);
+    ovs_assert(stats_of(pool).n_free == N_BUFS);
+
+    /* Memory that is not EAL's, and what begins in it and ends outside. */
+    packet = dp_packet_new(2000);
+    ovs_assert(!ipoib_pool_pd_lkey(pd, packet));
+    ovs_assert(!ipoib_pool_eal_lkey(pd, dp_packet_data(packet), 1));
+    dp_packet_delete(packet);
+    ovs_assert(!ipoib_pool_eal_lkey(pd, dp_packet_data(others[0]),
+                                    SIZE_MAX / 2));
+
+    ipoib_pool_eal_close(pd);
+    ovs_assert(!ipoib_pool_pd_lkey(pd, others[0]));
+    ovs_assert(ipoib_pool_pd_lkey(&other_hca->pd, others[0]));
+    ipoib_pool_eal_close(&other_hca->pd);
+    ovs_assert(!other_hca->n_objects);
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+        dp_packet_delete(others[i]);
+    }
+    rte_mempool_free(mp);
+    ipoib_pool_detach(pool);
+    sweep();
+    null_hca_close(other_hca);
+#endif
+}
+
 static void
 test_ipoib_pool_main(int argc, char *argv[])
 {
@@ -372,6 +446,7 @@ test_ipoib_pool_main(int argc, char *argv[])
         { "idle", test_idle },
         { "gone", test_gone },
         { "routes", test_routes },
+        { "eal", test_eal },
     };
 
     alarm(60);
