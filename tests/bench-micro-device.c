@@ -16,10 +16,10 @@
 #undef NDEBUG
 #include "bench-micro.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <string.h>
 
-#include "byte-order.h"
 #include "util.h"
 
 /* A device of which all is there that a processor sees of a real one:
@@ -80,7 +80,7 @@ write_wqe(struct bench_wqe *wqe, uint32_t index, uint32_t qpn,
     } else {
         wqe->data.length = htonl(sge->length);
         wqe->data.lkey = htonl(sge->lkey);
-        wqe->data.addr = htonll(sge->addr);
+        wqe->data.addr = htobe64(sge->addr);
     }
     wqe->ctrl[0] = htonl(index << 8 | BENCH_OP_SEND);
     wqe->ctrl[1] = htonl(qpn << 8 | n_segs);
@@ -89,7 +89,7 @@ write_wqe(struct bench_wqe *wqe, uint32_t index, uint32_t qpn,
     wqe->ctrl[3] = 0;
 }
 
-static int
+static BENCH_FAST int
 bench_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr,
                 struct ibv_send_wr **bad)
 {
@@ -123,7 +123,7 @@ bench_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr,
     return error;
 }
 
-static int
+static inline ALWAYS_INLINE int
 poll_sent(struct bench_cq *cq, int n, struct ibv_wc wc[])
 {
     int i;
@@ -147,7 +147,7 @@ poll_sent(struct bench_cq *cq, int n, struct ibv_wc wc[])
 
 /* Receives. */
 
-static int
+static BENCH_FAST int
 bench_post_srq_recv(struct ibv_srq *ibv, struct ibv_recv_wr *wr,
                     struct ibv_recv_wr **bad)
 {
@@ -163,7 +163,7 @@ bench_post_srq_recv(struct ibv_srq *ibv, struct ibv_recv_wr *wr,
         }
         seg->length = htonl(wr->sg_list->length);
         seg->lkey = htonl(wr->sg_list->lkey);
-        seg->addr = htonll(wr->sg_list->addr);
+        seg->addr = htobe64(wr->sg_list->addr);
         srq->wr_ids[i] = wr->wr_id;
         srq->head++;
     }
@@ -172,7 +172,7 @@ bench_post_srq_recv(struct ibv_srq *ibv, struct ibv_recv_wr *wr,
     return 0;
 }
 
-static int
+static inline ALWAYS_INLINE int
 poll_received(struct bench_cq *cq, int n, struct ibv_wc wc[])
 {
     const struct bench_srq *srq = cq->srq;
@@ -233,10 +233,10 @@ bench_device_receive(struct bench_cq *cq, uint16_t slid, uint32_t src_qp,
                     src_qp, qpn, len);
     srq->filled++;
     cq->pi++;
-    return (uint8_t *) (uintptr_t) ntohll(srq->rq[i & srq->mask].addr);
+    return (uint8_t *) (uintptr_t) be64toh(srq->rq[i & srq->mask].addr);
 }
 
-static int
+static BENCH_FAST int
 bench_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc wc[])
 {
     struct bench_cq *cq = CONTAINER_OF(ibv, struct bench_cq, ibv);

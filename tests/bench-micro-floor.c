@@ -16,9 +16,9 @@
 #undef NDEBUG
 #include "bench-micro.h"
 
+#include <endian.h>
 #include <string.h>
 
-#include "byte-order.h"
 #include "ipoib-pool.h"
 #include "util.h"
 
@@ -122,7 +122,7 @@ floor_tx_prepare(void *tx_)
     }
 }
 
-static void
+static BENCH_FAST void
 floor_tx_run(void *tx_)
 {
     struct bench_floor_tx *tx = tx_;
@@ -130,34 +130,35 @@ floor_tx_run(void *tx_)
     const ovs_be32 qkey = htonl(GW_QKEY), lkey = htonl(100);
     const ovs_be32 length = htonl(BENCH_IP_LEN + 4);
     const ovs_be32 op = htonl(0x100 << 8 | 5);
-    const struct bench_av av = { .path = { 0 } };
+    struct bench_wqe *sq = tx->sq;
     uint32_t head = tx->head;
 
     for (size_t burst = 0; burst < BENCH_N_BURSTS; burst++) {
         const struct bench_cqe *cqe
             = &tx->cqes[tx->ci & (BENCH_SEND_DESC - 1)];
+        struct bench_wqe *wqe = NULL;
         uint64_t ctrl;
 
         for (size_t i = 0; i < BENCH_BURST; i++, head++) {
-            struct bench_wqe *wqe = &tx->sq[head & (BENCH_SEND_DESC - 1)];
             const uint8_t *packet = *data++;
             ovs_be32 header;
 
             memcpy(&header, packet, sizeof header);
-            wqe->ctrl[0] = htonl(head << 8 | BENCH_OP_SEND);
-            wqe->ctrl[1] = op;
-            wqe->ctrl[2] = i + 1 == BENCH_BURST
-                           ? htonl(BENCH_CTRL_SIGNALED) : 0;
-            wqe->ctrl[3] = 0;
-            wqe->av = av;
+            wqe = &sq[head & (BENCH_SEND_DESC - 1)];
             wqe->av.qkey = qkey;
+            wqe->av.reserved = 0;
             wqe->av.dqpn = header;
+            memset(wqe->av.path, 0, sizeof wqe->av.path);
             wqe->data.length = length;
             wqe->data.lkey = lkey;
-            wqe->data.addr = htonll((uintptr_t) packet + 10);
+            wqe->data.addr = htobe64((uintptr_t) packet + 10);
+            wqe->ctrl[0] = htonl(head << 8 | BENCH_OP_SEND);
+            wqe->ctrl[1] = op;
+            wqe->ctrl[2] = 0;
+            wqe->ctrl[3] = 0;
         }
-        memcpy(&ctrl, tx->sq[(head - BENCH_BURST)
-                             & (BENCH_SEND_DESC - 1)].ctrl, sizeof ctrl);
+        wqe->ctrl[2] = htonl(BENCH_CTRL_SIGNALED);
+        memcpy(&ctrl, wqe->ctrl, sizeof ctrl);
         bench_ring(tx->doorbell, head, ctrl);
         bench_use(cqe->op_own);
         tx->cq_doorbell->record = ++tx->ci;
@@ -269,31 +270,33 @@ floor_rx_prepare(void *rx_)
     }
 }
 
-static void
+static BENCH_FAST void
 floor_rx_run(void *rx_)
 {
     struct bench_floor_rx *rx = rx_;
     const ovs_be32 length = htonl(40 + 2048), lkey = htonl(100);
+    const struct bench_cqe *cqes = rx->cqes;
+    uint64_t *fifo = rx->fifo, *posted = rx->posted;
+    struct bench_data_seg *rq = rx->rq;
     uint32_t mask = rx->n / 2 - 1;
     uint64_t sum = rx->sum;
     uint32_t ci = rx->ci;
 
     for (size_t burst = 0; burst < BENCH_N_BURSTS; burst++) {
         for (size_t i = 0; i < BENCH_BURST; i++, ci++) {
-            const struct bench_cqe *cqe = &rx->cqes[ci & mask];
+            const struct bench_cqe *cqe = &cqes[ci & mask];
             uint32_t j = ntohs(cqe->wqe_counter) & mask;
-            uint64_t *fifo = &rx->fifo[ci & mask];
-            uint64_t addr = rx->posted[j], next = *fifo;
+            uint64_t addr = posted[j], next = fifo[ci & mask];
             uint32_t header;
 
             memcpy(&header, (const uint8_t *) (uintptr_t) addr + 56,
                    sizeof header);
             sum += header + ntohl(cqe->byte_cnt) + ntohl(cqe->flags_rqpn);
-            *fifo = addr;
-            rx->posted[j] = next;
-            rx->rq[j].length = length;
-            rx->rq[j].lkey = lkey;
-            rx->rq[j].addr = htonll(next);
+            fifo[ci & mask] = addr;
+            posted[j] = next;
+            rq[j].length = length;
+            rq[j].lkey = lkey;
+            rq[j].addr = htobe64(next);
         }
         bench_ring(rx->doorbell, ci, 0);
         rx->cq_doorbell->record = ci;

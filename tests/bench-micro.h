@@ -39,6 +39,7 @@
 #include <infiniband/verbs.h>
 #include "cmap.h"
 #include "dp-packet.h"
+#include "ipoib-config.h"
 #include "ipoib-test-gateway.h"
 #include "netdev.h"
 #include "openvswitch/types.h"
@@ -140,6 +141,14 @@ bench_random_below(struct bench_random *r, uint32_t n)
     r->state ^= r->state << 17;
     return ((r->state >> 32) * n) >> 32;
 }
+
+/* A function that is compiled once more for newer processors, as the data path
+ * is. */
+#if defined(HAVE_FAST_CPU_VARIANT) && !defined(__clang__)
+#define BENCH_FAST __attribute__((target_clones("arch=x86-64-v3", "default")))
+#else
+#define BENCH_FAST
+#endif
 
 /* Keeps the compiler from knowing what becomes of memory. */
 static inline void
