@@ -14,18 +14,21 @@
 """Sends known numbers of packets through a gateway, and adds its counters up.
 
     sums.py --fabric unix:PATH --interface NAME --namespace NS --port PORT
-            --eth-mtu MTU
+            --eth-mtu MTU [--marked]
 
 Plays a host on the Ethernet interface NAME of the namespace NS, and a station
 on the soft fabric, which send packets of every kind: good, malformed, too long,
 too many, to nobody.  Then reads the counters of PORT in each way there is, and
 says where they do not add up to what was sent, or differ from one another.
-Nobody else may send anything."""
+Nobody else may send anything.
+
+With --marked, the host leaves checksums and segmentation to the port instead."""
 
 import argparse
 import ctypes
 import json
 import re
+import socket
 import struct
 import subprocess
 import sys
@@ -78,6 +81,34 @@ def lost_on_ethernet():
     return sum(int(n) for n in re.findall(r",d(\d+)\)", text))
 
 
+class Marked:
+    """A socket for frames that the receiver is to complete, as a header in
+    front of them (struct virtio_net_hdr) says."""
+
+    def __init__(self, name):
+        self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        self.socket.setsockopt(263, 15, 1)      # PACKET_VNET_HDR
+        self.socket.bind((name, 0))
+
+    def send(self, target, source, packet, checksum_at, segment=0):
+        """'checksum_at' is the offset of the checksum in layer 4, 'segment' the
+        size of segments, if there are to be any."""
+        header = struct.pack("=BBHHHH", 1, 1 if segment else 0,
+                             54 if segment else 0, segment, 34, checksum_at)
+        self.socket.send(header + target + source + struct.pack(">H", IP)
+                         + packet)
+
+
+def tcp(source, target, size):
+    """An IPv4 packet of 'size' bytes without a checksum of TCP."""
+    packet = udp(source, target, size, True)
+    packet = packet[:9] + b"\6" + bytes(2) + packet[12:]
+    packet = packet[:10] + struct.pack(">H", checksum(packet[:20])) + (
+        packet[12:])
+    return packet[:20] + struct.pack(">HHIIBBHHH", 9, 9, 1, 1, 0x50, 0x10, 99,
+                                     0, 0) + packet[40:]
+
+
 class Gateway:
     def __init__(self, port):
         self.port = port
@@ -121,6 +152,7 @@ class Test:
         with open("/proc/self/ns/net") as own:
             enter(f"/run/netns/{options.namespace}")
             self.ethernet = crowd.Ethernet(options.interface)
+            self.marked = Marked(options.interface)
             enter(f"/proc/self/fd/{own.fileno()}")
         self.lost_before = lost_on_ethernet()
         self.gateway = Gateway(options.port)
@@ -247,6 +279,36 @@ class Test:
         send(9, crowd.BROADCAST_MAC, RARP, crowd.arp(
             1, 6, 3, HOST_MAC, bytes(4), HOST_MAC, bytes(4)), "tx_taken")
 
+    def from_host_marked(self, eth_mtu):
+        good = self.standins[STATION]
+
+        def send(n, target, packet, checksum_at, segment=0):
+            for _ in range(n):
+                self.marked.send(target, HOST_MAC, packet, checksum_at,
+                                 segment)
+                self.listen(0.005)
+            self.given += n
+
+        for target in good, crowd.BROADCAST_MAC:
+            send(20, target, udp(HOST, STATION, 501), 6)
+            send(10, target, tcp(HOST, STATION, 1000), 16)
+        self.expect("tx_offload_csum", 60)
+        send(30, good, tcp(HOST, STATION, 10000), 16, 1400)
+        send(5, self.standins[LOST], tcp(HOST, LOST, 3000), 16, 1400)
+        send(7, b"\x02\1\2\3\4\5", tcp(HOST, STATION, 3000), 16, 1400)
+        self.expect("tx_offload_segmented", 42)
+        self.expect("tx_offload_segments",
+                    30 * -(-9960 // (eth_mtu - 40)) + 12 * 3)
+        self.expect("tx_drop_unknown_mac", 7 * 3)
+        # Of another length than UDP says, and the first part of one.
+        long = udp(HOST, STATION, 500)
+        send(4, good, long[:24] + struct.pack(">H", 479) + long[26:], 6)
+        part = bytearray(udp(HOST, STATION, 500))
+        part[6:12] = struct.pack(">HBBH", 0x2000, 64, 17, 0)
+        part[10:12] = struct.pack(">H", checksum(bytes(part[:20])))
+        send(3, good, bytes(part), 6)
+        self.expect("tx_drop_offload", 7)
+
     def from_station(self, eth_mtu):
         send = self.station_sends
         send(200, IP, udp(STATION, HOST, 500))
@@ -366,10 +428,14 @@ def main():
     for name in ("fabric", "interface", "namespace", "port"):
         parser.add_argument("--" + name, required=True)
     parser.add_argument("--eth-mtu", type=int, required=True)
+    parser.add_argument("--marked", action="store_true")
     options = parser.parse_args()
     test = Test(options)
     before = test.gateway.queues()
     test.meet()
+    if options.marked:
+        test.from_host_marked(options.eth_mtu)
+        return test.check(before)
     test.from_host()
     test.from_station(options.eth_mtu)
     test.ask_for_known()
