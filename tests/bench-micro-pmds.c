@@ -274,7 +274,7 @@ bench_two_pmds(enum bench_effort effort)
         return;
     }
     pmds = xzalloc(sizeof *pmds);
-    pmds->n_rounds = bench_choose(effort, 4, 500, 3000);
+    pmds->n_rounds = bench_choose(effort, 4, 800, 4000);
     pmds->world = bench_world_get(1000);
     pmds->pool = ipoib_pool_create(&bench_verbs, &pmds->world->device->pd,
                                    N_PMDS * 2 * BENCH_WINDOW + 2048, 2048,
