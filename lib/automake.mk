@@ -134,6 +134,7 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-table.h \
 	lib/ipoib-tx-offload.c \
 	lib/ipoib-tx-offload.h \
+	lib/ipoib-tx-reap.c \
 	lib/ipoib-tx.c \
 	lib/ipoib-tx.h \
 	lib/ipoib-umad.c \

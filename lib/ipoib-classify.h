@@ -24,37 +24,43 @@
 #include "ipoib-packet.h"
 #include "packets.h"
 
+/* If 'packet', whose data is at 'eth', is a unicast frame with an IP packet
+ * that needs no translation, returns the key of its destination
+ * (ipoib_frame_mac()) and stores the length of the IP packet in '*ip_lenp'.
+ * Otherwise returns IPOIB_NEIGH_NO_KEY, and the length is 0. */
 uint64_t ipoib_classify_any(const struct dp_packet *, const uint8_t *eth,
                             size_t *ip_lenp);
 
-/* If 'packet', whose data is at 'eth', is a unicast frame with an IP packet
- * that needs no translation, returns the key of its destination
- * (ipoib_frame_mac()) and stores the length of the IP packet in
- * '*ip_lenp'.  Otherwise returns IPOIB_NEIGH_NO_KEY, and the length is 0.
- *
- * This is ipoib_classify_any(), and short for IPv4 without options. */
+/* The same for IPv4 without options alone: what it does not take is for
+ * ipoib_classify_any(); but it takes multicast frames as well, whose key is
+ * nobody's. */
 static inline ALWAYS_INLINE uint64_t
-ipoib_classify(const struct dp_packet *packet, const uint8_t *eth,
-               size_t *ip_lenp)
+ipoib_classify_plain(const struct dp_packet *packet, const uint8_t *eth,
+                     size_t *ip_lenp)
 {
+    /* Of IP, as far as it has a header; if not even that, very much. */
+    uint32_t payload = dp_packet_size(packet) - ETH_HEADER_LEN
+                       - IP_HEADER_LEN;
     const uint8_t *ip = eth + ETH_HEADER_LEN;
-    uint32_t size = dp_packet_size(packet);
     uint32_t ip_len;
     ovs_be16 type;
 
-    if (OVS_LIKELY(size >= ETH_HEADER_LEN + IP_HEADER_LEN)) {
-        memcpy(&type, eth + 2 * ETH_ADDR_LEN, sizeof type);
-        ip_len = (ip[2] << 8) | ip[3];
-        if (OVS_LIKELY(type == htons(ETH_TYPE_IP))
-            && OVS_LIKELY(ip[0] == IP_IHL_VER(5, 4))
-            && OVS_LIKELY(ip_len >= IP_HEADER_LEN)
-            && OVS_LIKELY(ip_len <= size - ETH_HEADER_LEN)
-            && OVS_LIKELY(!(eth[0] & 1))) {
-            *ip_lenp = ip_len;
-            return ipoib_get_frame_mac(eth);
-        }
+    if (OVS_UNLIKELY(payload > UINT16_MAX)) {
+        return IPOIB_NEIGH_NO_KEY;
     }
-    return ipoib_classify_any(packet, eth, ip_lenp);
+    memcpy(&type, eth + 2 * ETH_ADDR_LEN, sizeof type);
+    if (OVS_UNLIKELY(type != htons(ETH_TYPE_IP))) {
+        return IPOIB_NEIGH_NO_KEY;
+    }
+    if (OVS_UNLIKELY(ip[0] != IP_IHL_VER(5, 4))) {
+        return IPOIB_NEIGH_NO_KEY;
+    }
+    ip_len = (ip[2] << 8) | ip[3];
+    if (OVS_UNLIKELY(ip_len - IP_HEADER_LEN > payload)) {
+        return IPOIB_NEIGH_NO_KEY;
+    }
+    *ip_lenp = ip_len;
+    return ipoib_get_frame_mac(eth);
 }
 
 #endif /* ipoib-classify.h */

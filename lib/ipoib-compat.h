@@ -151,6 +151,13 @@ ipoib_pkt_needs_offload(const struct dp_packet *pkt)
 #endif
 }
 
+/* The data of 'pkt', which is not empty; or of an empty one, any address. */
+static inline void *
+ipoib_pkt_data(const struct dp_packet *pkt)
+{
+    return (char *) dp_packet_base(pkt) + __packet_data(pkt);
+}
+
 /* The bytes of TCP that each segment of 'pkt' is to have at most, or 0 if that
  * is not known: some releases lose it on the way from the guest. */
 static inline size_t

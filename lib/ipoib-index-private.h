@@ -118,7 +118,7 @@ ipoib_index_home__(uint32_t hash, uint64_t n_buckets)
 /* The bucket in which 'key' is, if it is not full; prefetched. */
 static inline struct ipoib_index_bucket *
 ipoib_index_home(const struct ipoib_index_view *view, uint64_t key,
-                 uint32_t *hash)
+                 uint64_t *hash)
 {
     struct ipoib_index_bucket *home;
 
@@ -167,16 +167,26 @@ ipoib_index_mask(struct ipoib_index_bucket *b, uint32_t hash)
 #endif
 }
 
-/* The line of the first entry in 'mask', which is not 0. */
+/* The line of the first entry in 'mask'.  If it is 0, that of some entry of
+ * the buckets behind 'b'; so there are IPOIB_INDEX_PAD more than n_buckets. */
+#define IPOIB_INDEX_PAD 2
 static inline uint32_t
 ipoib_index_first(struct ipoib_index_bucket *b, unsigned int mask)
 {
+    enum { BEHIND = IPOIB_INDEX_PAD * 2 * IPOIB_INDEX_ENTRIES };
     atomic_uint32_t *lines = b->lines;
     uint32_t line;
+    size_t bit;
 
+#ifdef __BMI__
+    BUILD_ASSERT(BEHIND == 32);
+    bit = _tzcnt_u32(mask);     /* 32, for 0. */
+#else
+    bit = raw_ctz(mask | UINT64_C(1) << BEHIND);
+#endif
     atomic_thread_fence(memory_order_acquire);
     IPOIB_INDEX_PAUSE();
-    atomic_read_explicit(&lines[raw_ctz(mask) / IPOIB_INDEX_MASK_BITS], &line,
+    atomic_read_explicit(&lines[bit / IPOIB_INDEX_MASK_BITS], &line,
                          memory_order_acquire);
     return line;
 }
@@ -187,9 +197,7 @@ ipoib_index_first(struct ipoib_index_bucket *b, unsigned int mask)
 static inline uint32_t
 ipoib_index_guess(struct ipoib_index_bucket *b, uint32_t hash)
 {
-    unsigned int mask = ipoib_index_mask(b, hash);
-
-    return OVS_LIKELY(mask) ? ipoib_index_first(b, mask) : 0;
+    return ipoib_index_first(b, ipoib_index_mask(b, hash));
 }
 
 #endif /* ipoib-index-private.h */

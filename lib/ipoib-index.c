@@ -85,7 +85,8 @@ next_of(const struct ipoib_index_impl *impl, uint32_t bucket)
 static size_t
 impl_size(const struct ipoib_index_impl *impl)
 {
-    return impl->n_buckets * (sizeof *impl->buckets + sizeof *impl->passed);
+    return ((impl->n_buckets + IPOIB_INDEX_PAD) * sizeof *impl->buckets
+            + impl->n_buckets * sizeof *impl->passed);
 }
 
 /* For 'n' entries, and not many more. */
@@ -101,7 +102,8 @@ impl_create(size_t n, uint64_t multiplier)
     impl->n_buckets = DIV_ROUND_UP(n * 10, 7 * IPOIB_INDEX_ENTRIES);
     impl->max = (size_t) impl->n_buckets * IPOIB_INDEX_ENTRIES * 7 / 10;
     impl->buckets = ipoib_pages_alloc(impl_size(impl));
-    impl->passed = (atomic_uint8_t *) (impl->buckets + impl->n_buckets);
+    impl->passed = (atomic_uint8_t *) (impl->buckets + impl->n_buckets
+                                       + IPOIB_INDEX_PAD);
     return impl;
 }
 
@@ -307,4 +309,41 @@ ipoib_index_next(struct ipoib_index_cursor *c)
         c->bucket = next_of(impl, c->bucket);
         c->mask = ipoib_index_mask(&impl->buckets[c->bucket], c->hash);
     }
+}
+
+uint32_t
+ipoib_index_search(const struct ipoib_index *index_, uint64_t key,
+                   const char *lines, size_t ofs)
+{
+    struct ipoib_index *index = CONST_CAST(struct ipoib_index *, index_);
+    const struct ipoib_index_impl *impl
+        = ovsrcu_get(struct ipoib_index_impl *, &index->impl);
+    uint32_t hash = ipoib_index_hash(impl->multiplier, key);
+    uint32_t bucket = ipoib_index_home__(hash, impl->n_buckets);
+
+    for (uint32_t left = impl->n_buckets; left; left--) {
+        struct ipoib_index_bucket *b = &impl->buckets[bucket];
+        unsigned int mask = ipoib_index_mask(b, hash);
+
+        while (OVS_UNLIKELY(mask)) {
+            uint32_t line = ipoib_index_first(b, mask);
+            ATOMIC(uint64_t) *keyp
+                = ALIGNED_CAST(ATOMIC(uint64_t) *,
+                               CONST_CAST(char *, lines) + line + ofs);
+            uint64_t k;
+
+            atomic_read_relaxed(keyp, &k);
+            if (line && k == key) {
+                return line / CACHE_LINE_SIZE - 1;
+            }
+            for (int i = 0; i < IPOIB_INDEX_MASK_BITS; i++) {
+                mask &= mask - 1;
+            }
+        }
+        if (!get_passed(impl, bucket)) {
+            break;
+        }
+        bucket = next_of(impl, bucket);
+    }
+    return IPOIB_SLOT_NONE;
 }

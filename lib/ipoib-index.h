@@ -71,4 +71,10 @@ struct ipoib_index_cursor ipoib_index_find(const struct ipoib_index *,
                                            uint64_t key);
 bool ipoib_index_next(struct ipoib_index_cursor *);
 
+/* The same at once, where the key is a uint64_t at offset 'ofs' of the slot's
+ * line in 'lines', those of ipoib_slots_lines(): returns the slot, or
+ * IPOIB_SLOT_NONE. */
+uint32_t ipoib_index_search(const struct ipoib_index *, uint64_t key,
+                            const char *lines, size_t ofs);
+
 #endif /* ipoib-index.h */

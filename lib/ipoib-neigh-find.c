@@ -63,14 +63,8 @@ ipoib_neigh_find(const struct ipoib_neigh_table *t,
 uint32_t
 ipoib_neigh_find_own_mac(const struct ipoib_neigh_table *t, uint64_t key)
 {
-    struct ipoib_index_cursor c = ipoib_index_find(t->macs, key);
-
-    while (ipoib_index_next(&c)) {
-        if (ipoib_neigh_has_mac(ipoib_neigh_fast(t, c.slot), key)) {
-            return c.slot;
-        }
-    }
-    return IPOIB_SLOT_NONE;
+    return ipoib_index_search(t->macs, key, ipoib_slots_lines(t->slots),
+                              offsetof(struct ipoib_neigh_fast, mac));
 }
 
 static uint32_t
@@ -85,14 +79,8 @@ find_mac(const struct ipoib_neigh_table *t, uint64_t key)
 uint32_t
 ipoib_neigh_find_lid_key(const struct ipoib_neigh_table *t, uint64_t key)
 {
-    struct ipoib_index_cursor c = ipoib_index_find(t->lids, key);
-
-    while (ipoib_index_next(&c)) {
-        if (ipoib_neigh_has_lid(ipoib_neigh_fast(t, c.slot), key)) {
-            return c.slot;
-        }
-    }
-    return IPOIB_SLOT_NONE;
+    return ipoib_index_search(t->lids, key, ipoib_slots_lines(t->slots),
+                              offsetof(struct ipoib_neigh_fast, lid_key));
 }
 
 struct ipoib_neigh *

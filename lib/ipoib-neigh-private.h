@@ -47,7 +47,7 @@ struct ipoib_neigh_view ipoib_neigh_lids(const struct ipoib_neigh_table *);
 static inline void
 ipoib_neigh_find_batch(const struct ipoib_neigh_view *view,
                        struct ipoib_index_bucket *const homes[],
-                       const uint32_t hashes[], size_t n,
+                       const uint64_t hashes[], size_t n,
                        struct ipoib_neigh_fast *neighs[])
 {
     char *lines = view->lines;

@@ -117,4 +117,23 @@ struct ipoib_txq_slots {
     uint16_t pkey_index;        /* Control thread: of the QP. */
 };
 
+static inline uint32_t
+ipoib_txq_n_held(struct ipoib_txq_slots *slots)
+{
+    uint32_t n;
+
+    atomic_read_relaxed(&slots->n_held, &n);
+    return n;
+}
+
+/* The packet in '*held', if there is one, is not needed any more. */
+void ipoib_txq_let_go(struct ipoib_txq_slots *, struct dp_packet **held);
+/* The queue has failed: the control thread is to restart it. */
+void ipoib_txq_failed(struct ipoib_txq *);
+/* Takes what has completed. */
+void ipoib_txq_reap(struct ipoib_txq *);
+/* After a restart: what was in the queue is gone, and so are its completions.
+ * Returns true if it runs. */
+bool ipoib_txq_restarted(struct ipoib_txq *);
+
 #endif /* ipoib-ring-private.h */

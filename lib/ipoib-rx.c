@@ -782,7 +782,7 @@ rx_search(const struct rx *rx, uint64_t lid_key)
 struct rx_burst {
     uint64_t keys[NETDEV_MAX_BURST]; /* ipoib_neigh_lid_key(). */
     struct ipoib_index_bucket *homes[NETDEV_MAX_BURST];
-    uint32_t hashes[NETDEV_MAX_BURST];
+    uint64_t hashes[NETDEV_MAX_BURST];
     struct ipoib_neigh_fast *neighs[NETDEV_MAX_BURST];
 };
 

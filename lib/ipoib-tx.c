@@ -72,11 +72,19 @@ struct tx {
                                  * packet, as they lie in it. */
 
     /* The burst that is being made. */
-    struct ipoib_tx_wr *next;   /* First WR that is free. */
-    struct ipoib_tx_wr *end;    /* First WR that does not fit. */
-    uint64_t bytes;             /* Of IP. */
+    struct tx_out {
+        struct ipoib_tx_wr *next; /* First WR that is free. */
+        struct ipoib_tx_wr *end; /* First WR that does not fit. */
+        uint64_t bytes;         /* Of IP. */
+    } out;
     uint32_t multicast;
 };
+
+static inline bool
+tx_is_multicast(const uint8_t *eth)
+{
+    return eth[0] & 1;
+}
 
 /* A packet is dropped for the reason that 'counter' stands for.  It is deleted
  * with the others of its batch. */
@@ -84,105 +92,6 @@ static void
 tx_drop(atomic_uint64_t *counter)
 {
     ipoib_count(counter, 1);
-}
-
-/* Completions. */
-
-static inline uint32_t
-tx_n_held(struct ipoib_txq_slots *slots)
-{
-    uint32_t n;
-
-    atomic_read_relaxed(&slots->n_held, &n);
-    return n;
-}
-
-/* The packet in '*held', if there is one, is not needed any more. */
-static void
-tx_let_go(struct ipoib_txq_slots *slots, struct dp_packet **held)
-{
-    if (*held) {
-        dp_packet_delete(*held);
-        *held = NULL;
-        atomic_store_relaxed(&slots->n_held, tx_n_held(slots) - 1);
-    }
-}
-
-/* Everything before 'tail' has completed. */
-static void
-tx_retire(struct ipoib_txq_slots *slots, uint32_t tail)
-{
-    if (tx_n_held(slots)) {
-        for (uint32_t i = slots->tail; i != tail; i++) {
-            tx_let_go(slots, &slots->held[i & slots->mask]);
-        }
-    }
-    slots->tail = tail;
-}
-
-/* The queue has failed: the control thread is to restart it. */
-static void
-tx_failed(struct ipoib_txq *txq)
-{
-    uint32_t running = IPOIB_TXQ_RUNNING;
-
-    if (atomic_compare_exchange_strong(&txq->state, &running,
-                                       IPOIB_TXQ_ERROR)) {
-        ipoib_waker_wake(txq->shared->waker);
-    }
-}
-
-static void
-tx_completion_error(struct ipoib_txq *txq, const struct ibv_wc *wc)
-{
-    ipoib_count(&txq->stats.drop_error, 1);
-    if (wc->status != IBV_WC_WR_FLUSH_ERR) {
-        VLOG_INFO_RL(&rl, "transmit queue %u: a send failed with status %d",
-                     txq->id, wc->status);
-    }
-    tx_failed(txq);
-}
-
-/* Takes what has completed.  A completion tells how far the queue has come, so
- * that a few of them at a time are enough. */
-static void
-tx_reap(struct ipoib_txq *txq)
-{
-    uint32_t tail = txq->slots->tail;
-    struct ibv_wc wc[8];
-    int n;
-
-    do {
-        n = ibv_poll_cq(txq->cq, ARRAY_SIZE(wc), wc);
-        for (int i = 0; i < n; i++) {
-            if (OVS_UNLIKELY(wc[i].status != IBV_WC_SUCCESS)) {
-                tx_completion_error(txq, &wc[i]);
-            }
-            if (OVS_LIKELY(wc[i].wr_id)) {
-                tail = wc[i].wr_id;
-            }
-        }
-        if (n > 0) {
-            tx_retire(txq->slots, tail);
-        }
-    } while (n == ARRAY_SIZE(wc));
-}
-
-/* After a restart: what was in the queue is gone, and so are its
- * completions. */
-static bool
-tx_restarted(struct ipoib_txq *txq)
-{
-    uint32_t restarted = IPOIB_TXQ_RESTARTED;
-    struct ibv_wc wc[8];
-
-    while (ibv_poll_cq(txq->cq, ARRAY_SIZE(wc), wc) > 0) {
-        continue;
-    }
-    tx_retire(txq->slots, txq->slots->head);
-    txq->slots->n_failed = 0;
-    return atomic_compare_exchange_strong(&txq->state, &restarted,
-                                          IPOIB_TXQ_RUNNING);
 }
 
 /* Returns true if 'txq' takes packets. */
@@ -193,7 +102,7 @@ tx_is_running(struct ipoib_txq *txq)
 
     atomic_read_explicit(&txq->state, &state, memory_order_acquire);
     return (OVS_LIKELY(state == IPOIB_TXQ_RUNNING)
-            || (state == IPOIB_TXQ_RESTARTED && tx_restarted(txq)));
+            || (state == IPOIB_TXQ_RESTARTED && ipoib_txq_restarted(txq)));
 }
 
 /* Returns true if 'txq' is the control thread's, or will be soon: its slots
@@ -220,7 +129,7 @@ tx_room(const struct ipoib_txq_slots *slots)
 static inline uint32_t
 tx_n(const struct tx *tx)
 {
-    return tx->next - tx->slots->wrs;
+    return tx->out.next - tx->slots->wrs;
 }
 
 /* Looks how much the queue takes. */
@@ -229,7 +138,7 @@ tx_set_room(struct tx *tx)
 {
     uint32_t room = tx->running ? tx_room(tx->slots) : 0;
 
-    tx->end = tx->slots->wrs + MIN(room, NETDEV_MAX_BURST);
+    tx->out.end = tx->slots->wrs + MIN(room, NETDEV_MAX_BURST);
 }
 
 /* 'n' WRs from 'first' on were not posted. */
@@ -245,12 +154,12 @@ tx_not_posted(struct tx *tx, uint32_t first, uint32_t n, int error)
         bool is_multicast
             = slots->wrs[i].wr.wr.ud.remote_qpn == IB_QPN_MULTICAST;
 
-        tx_let_go(slots, &slots->held[(slots->head + i) & slots->mask]);
+        ipoib_txq_let_go(slots, &slots->held[(slots->head + i) & slots->mask]);
         tx->multicast -= MIN(is_multicast, tx->multicast);
-        tx->bytes -= slots->wrs[i].sge.length - IPOIB_HEADER_LEN;
+        tx->out.bytes -= slots->wrs[i].sge.length - IPOIB_HEADER_LEN;
     }
     if (!first && ++slots->n_failed >= MAX_FAILED) {
-        tx_failed(tx->txq);
+        ipoib_txq_failed(tx->txq);
     }
 }
 
@@ -292,10 +201,11 @@ tx_post(struct tx *tx)
     slots->head += posted;
 
     ipoib_count(&tx->txq->stats.packets, posted);
-    ipoib_count(&tx->txq->stats.bytes, tx->bytes + posted * ETH_HEADER_LEN);
+    ipoib_count(&tx->txq->stats.bytes,
+                tx->out.bytes + posted * ETH_HEADER_LEN);
     ipoib_count(&tx->txq->stats.multicast, tx->multicast);
-    tx->next = slots->wrs;
-    tx->bytes = tx->multicast = 0;
+    tx->out.next = slots->wrs;
+    tx->out.bytes = tx->multicast = 0;
 }
 
 /* No room: makes some.  Returns false if there is none; then the packet is
@@ -306,7 +216,7 @@ tx_make_room(struct tx *tx)
     struct ipoib_txq *txq = tx->txq;
 
     if (tx->running) {
-        tx_reap(txq);
+        ipoib_txq_reap(txq);
         tx->running = tx_is_running(txq);
         tx_set_room(tx);
     }
@@ -314,29 +224,30 @@ tx_make_room(struct tx *tx)
         tx_drop(&txq->stats.drop_post);
         return false;
     }
-    if (tx->next >= tx->end) {
+    if (tx->out.next >= tx->out.end) {
         tx_drop(&txq->stats.drop_queue_full);
         return false;
     }
     return true;
 }
 
-/* The part of tx_append() for what is not sent inline.  What lies in memory
- * that the device can read is sent from there, and the queue keeps the packet
- * ('*packetp' becomes NULL); the rest is copied. */
-static __attribute__((__noinline__)) void
-tx_append_long(struct tx *tx, struct dp_packet **packetp, const uint8_t *data,
-               struct ipoib_tx_wr *wr)
+/* The last WR of the burst, whose data, at 'data', is that of '*packetp', is
+ * not sent inline after all.  What lies in memory that the device can read is
+ * sent from there, and the queue keeps the packet ('*packetp' becomes NULL);
+ * the rest is copied. */
+static void
+tx_not_inline(struct tx *tx, struct dp_packet **packetp, const uint8_t *data)
 {
     struct ipoib_txq_slots *slots = tx->slots;
-    uint32_t pos = (slots->head + (wr - slots->wrs)) & slots->mask;
-    struct ibv_sge *sge = &wr->sge;
+    uint32_t i = tx_n(tx) - 1;
+    uint32_t pos = (slots->head + i) & slots->mask;
+    struct ibv_sge *sge = &slots->wrs[i].sge;
 
-    wr->wr.send_flags = 0;
+    slots->wrs[i].wr.send_flags = 0;
     sge->lkey = ipoib_pool_pd_lkey(slots->pd, *packetp);
     if (sge->lkey) {
         slots->held[pos] = *packetp;
-        atomic_store_relaxed(&slots->n_held, tx_n_held(slots) + 1);
+        atomic_store_relaxed(&slots->n_held, ipoib_txq_n_held(slots) + 1);
         *packetp = NULL;
     } else {
         uint8_t *slot = slots->mem + (size_t) pos * slots->slot_size;
@@ -347,20 +258,20 @@ tx_append_long(struct tx *tx, struct dp_packet **packetp, const uint8_t *data,
     }
 }
 
-/* Adds to the burst the 'ip_len' bytes of IP in '*packetp', whose data is at
- * 'eth', to 'qpn' by 'ah'. */
+/* Adds to 'out', which has room, the 'ip_len' bytes of IP in the frame at
+ * 'eth', to 'qpn' by 'ah', to be sent inline. */
 static inline ALWAYS_INLINE void
-tx_append(struct tx *tx, struct dp_packet **packetp, uint8_t *eth,
-          size_t ip_len, struct ibv_ah *ah, uint32_t qpn)
+tx_put(struct tx_out *out, uint8_t *eth, size_t ip_len, struct ibv_ah *ah,
+       uint32_t qpn)
 {
+    struct ipoib_tx_wr *wr = out->next++;
     uint8_t *data = eth + IPOIB_OFS;
-    struct ipoib_tx_wr *wr = tx->next;
     uint32_t ipoib;
     uint16_t type;
 
-    if (OVS_UNLIKELY(wr >= tx->end) && !tx_make_room(tx)) {
-        return;
-    }
+    /* The driver copies the address vector, which is behind it. */
+    OVS_PREFETCH(ah);
+    OVS_PREFETCH((const char *) ah + CACHE_LINE_SIZE);
 
     /* The type, and two zeros, in one store. */
     memcpy(&type, data + 2, sizeof type);
@@ -372,19 +283,26 @@ tx_append(struct tx *tx, struct dp_packet **packetp, uint8_t *eth,
     memcpy(data, &ipoib, sizeof ipoib);
 
     /* The rest of the WR is always the same. */
-    tx->next = wr + 1;
-    /* The driver copies the address vector, which is behind it. */
-    OVS_PREFETCH(ah);
-    OVS_PREFETCH((const char *) ah + CACHE_LINE_SIZE);
-
     wr->wr.wr.ud.ah = ah;
     wr->wr.wr.ud.remote_qpn = qpn;
     wr->wr.send_flags = IBV_SEND_INLINE;
     wr->sge.addr = (uintptr_t) data;
     wr->sge.length = ip_len + IPOIB_HEADER_LEN;
-    tx->bytes += ip_len;
+    out->bytes += ip_len;
+}
+
+/* The same for '*packetp', whose data is at 'eth', for any length, and where
+ * there may be no room: then it is dropped. */
+static void
+tx_append(struct tx *tx, struct dp_packet **packetp, uint8_t *eth,
+          size_t ip_len, struct ibv_ah *ah, uint32_t qpn)
+{
+    if (OVS_UNLIKELY(tx->out.next >= tx->out.end) && !tx_make_room(tx)) {
+        return;
+    }
+    tx_put(&tx->out, eth, ip_len, ah, qpn);
     if ((ssize_t) ip_len > tx->max_inline) {
-        tx_append_long(tx, packetp, data, wr);
+        tx_not_inline(tx, packetp, eth + IPOIB_OFS);
     }
 }
 
@@ -522,10 +440,11 @@ tx_tell_source(struct tx *tx, uint64_t src, const struct dp_packet *packet)
     return slot != IPOIB_SLOT_NONE;
 }
 
-/* The source of 'packet', whose data is at 'eth'.  Returns true, and has
+/* The source of '*packetp', whose data is at 'eth'.  Returns true, and has
  * counted it, if the packet is to be dropped. */
 static inline bool
-tx_source(struct tx *tx, const uint8_t *eth, const struct dp_packet *packet)
+tx_source(struct tx *tx, const uint8_t *eth,
+          struct dp_packet *const *packetp)
 {
     uint64_t src;
 
@@ -537,7 +456,7 @@ tx_source(struct tx *tx, const uint8_t *eth, const struct dp_packet *packet)
 
         if ((OVS_UNLIKELY(txq->sources[place].mac != mac)
              || OVS_UNLIKELY(txq->sources[place].told != tx->now))
-            && tx_tell_source(tx, mac, packet)) {
+            && tx_tell_source(tx, mac, *packetp)) {
             tx_drop(&tx->txq->stats.drop_loop);
             return true;
         }
@@ -757,7 +676,7 @@ tx_multicast(struct tx *tx, struct dp_packet **packetp, ovs_be16 type,
     } else if (ah && tx->running) {
         uint32_t n = tx_n(tx);
 
-        if (tx_source(tx, (const uint8_t *) eth, *packetp)) {
+        if (tx_source(tx, (const uint8_t *) eth, packetp)) {
             return;
         }
         tx_append(tx, packetp, dp_packet_data(*packetp), ip_len, ah,
@@ -921,11 +840,10 @@ tx_hint(struct tx *tx, const uint8_t *eth, uint64_t mac)
     }
 }
 
-/* The packets that tx_slice() does not send itself: those that
- * ipoib_classify() did not take, and those to nobody ('neigh' is &no_neigh),
- * too long, or without a path to 'neigh'.  While the queue itself
- * stands still, the control thread sends what it can by another one. */
-static __attribute__((__noinline__)) void
+/* Packets that nobody classified, and those to nobody ('neigh' is &no_neigh),
+ * too long, or without a path to 'neigh'.  While the queue itself stands
+ * still, the control thread sends what it can by another one. */
+static void
 tx_not_sent(struct tx *tx, struct dp_packet **packetp, uint64_t key,
             uint32_t ip_len, struct ipoib_neigh_fast *neigh,
             struct ibv_ah *ah)
@@ -939,7 +857,8 @@ tx_not_sent(struct tx *tx, struct dp_packet **packetp, uint64_t key,
         /* It may not go to the device at once, or not as it is. */
         ipoib_offload_complete(&offload);
     }
-    if (key == IPOIB_NEIGH_NO_KEY) {
+    if (key == IPOIB_NEIGH_NO_KEY
+        || tx_is_multicast(dp_packet_data(*packetp))) {
         tx_other(tx, packetp);
     } else if (neigh == &no_neigh) {
         tx_drop(&stats->drop_unknown_mac);
@@ -952,7 +871,7 @@ tx_not_sent(struct tx *tx, struct dp_packet **packetp, uint64_t key,
         /* A path that is being withdrawn has an MTU of 0. */
         mtu = ah && mtu ? MIN(mtu, tx->mtu) : tx->mtu;
         ipoib_neigh_by_mac(tx->shared->neighs, &mac, 1, &msg.slot);
-        if (tx_source(tx, eth, *packetp)) {
+        if (tx_source(tx, eth, packetp)) {
             return;
         }
         ipoib_neigh_mark_used(neigh, tx->now);
@@ -966,15 +885,48 @@ tx_not_sent(struct tx *tx, struct dp_packet **packetp, uint64_t key,
     }
 }
 
-/* What is known of the packets of a slice. */
+/* What is known of the packets of a slice.  (Numbers are as wide as pointers,
+ * so that one index does for all.) */
 struct tx_burst {
     uint8_t *eths[NETDEV_MAX_BURST]; /* Their data. */
-    uint64_t keys[NETDEV_MAX_BURST]; /* Of ipoib_classify(). */
+    uint64_t keys[NETDEV_MAX_BURST]; /* Of ipoib_classify_any(). */
     size_t ip_lens[NETDEV_MAX_BURST];
     struct ipoib_index_bucket *homes[NETDEV_MAX_BURST];
-    uint32_t hashes[NETDEV_MAX_BURST];
+    uint64_t hashes[NETDEV_MAX_BURST];
     struct ipoib_neigh_fast *neighs[NETDEV_MAX_BURST];
 };
+
+/* First pass: makes the keys of 'n' packets, and prefetches.  (OVS has just
+ * read the headers of the packets, which is why they are not.) */
+static inline ALWAYS_INLINE void
+tx_classify(struct dp_packet *const packets[], size_t n,
+            const struct ipoib_index_view *view, struct tx_burst *burst)
+{
+    uint64_t keys = 0;
+
+    IPOIB_UNROLL
+    for (size_t i = 0; i < n; i++) {
+        uint8_t *eth = ipoib_pkt_data(packets[i]);
+        uint64_t key = ipoib_classify_plain(packets[i], eth,
+                                            &burst->ip_lens[i]);
+
+        keys |= key;
+        burst->eths[i] = eth;
+        burst->keys[i] = key;
+        burst->homes[i] = ipoib_index_home(view, key, &burst->hashes[i]);
+    }
+    if (OVS_LIKELY(keys != IPOIB_NEIGH_NO_KEY)) {
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (burst->keys[i] == IPOIB_NEIGH_NO_KEY) {
+            burst->keys[i] = ipoib_classify_any(packets[i], burst->eths[i],
+                                                &burst->ip_lens[i]);
+            burst->homes[i] = ipoib_index_home(view, burst->keys[i],
+                                               &burst->hashes[i]);
+        }
+    }
+}
 
 /* What ipoib_neigh_find_batch() has found for packet 'i' is not it. */
 static __attribute__((__noinline__)) struct ipoib_neigh_fast *
@@ -982,7 +934,8 @@ tx_search(const struct tx *tx, struct tx_burst *burst, size_t i)
 {
     struct ipoib_neigh_fast *neigh = NULL;
 
-    if (burst->keys[i] != IPOIB_NEIGH_NO_KEY) {
+    if (burst->keys[i] != IPOIB_NEIGH_NO_KEY
+        && !tx_is_multicast(burst->eths[i])) {
         neigh = ipoib_neigh_search_mac(tx->shared->neighs, burst->keys[i]);
     }
     return burst->neighs[i] = neigh ? neigh : &no_neigh;
@@ -1004,6 +957,7 @@ tx_clamp(struct tx *tx, struct tx_burst *burst, size_t n)
         uint32_t mtu = tx_neigh(tx, burst, i)->mtu;
 
         if (burst->keys[i] != IPOIB_NEIGH_NO_KEY
+            && !tx_is_multicast(burst->eths[i])
             && ipoib_mtu_clamp_mss(
                 ntohs(ALIGNED_CAST(struct eth_header *,
                                    burst->eths[i])->eth_type),
@@ -1014,70 +968,107 @@ tx_clamp(struct tx *tx, struct tx_burst *burst, size_t n)
     }
 }
 
-/* The way to 'neigh' for packets of the batch's class, or NULL. */
+/* The way to 'neigh' for packets of the batch's class, or 'ah', that of class
+ * 0. */
 static struct ibv_ah *
-tx_class_ah(const struct tx *tx, struct ipoib_neigh_fast *neigh)
+tx_class_ah(struct tx *tx, struct ipoib_neigh_fast *neigh, struct ibv_ah *ah)
 {
-    struct ibv_ah *ah = NULL;
+    struct ibv_ah *class_ah = NULL;
     struct ipoib_neigh_ahs *ahs;
 
     atomic_read_explicit(&neigh->ahs, &ahs, memory_order_acquire);
     if (ahs) {
-        atomic_read_explicit(&ahs->ah[tx->class], &ah, memory_order_acquire);
+        atomic_read_explicit(&ahs->ah[tx->class], &class_ah,
+                             memory_order_acquire);
     }
-    return ah;
+    ipoib_count(&tx->txq->stats.prio_refused, !class_ah);
+    return class_ah ? class_ah : ah;
+}
+
+/* Sends packet 'i', or finds out what is wrong with it. */
+static __attribute__((__noinline__)) void
+tx_one(struct tx *tx, struct dp_packet **packetp, struct tx_burst *burst,
+       size_t i)
+{
+    struct ipoib_neigh_fast *neigh = tx_neigh(tx, burst, i);
+    uint32_t ip_len = burst->ip_lens[i];
+    struct ibv_ah *ah;
+
+    atomic_read_explicit(&neigh->ah, &ah, memory_order_acquire);
+    if (OVS_UNLIKELY(!ah) || OVS_UNLIKELY(ip_len > tx->limit)
+        || OVS_UNLIKELY(ip_len > neigh->mtu)) {
+        tx_not_sent(tx, packetp, burst->keys[i], ip_len, neigh, ah);
+    } else if (!tx_source(tx, burst->eths[i], packetp)) {
+        ipoib_neigh_mark_used(neigh, tx->now);
+        if (tx->class) {
+            ah = tx_class_ah(tx, neigh, ah);
+        }
+        tx_append(tx, packetp, burst->eths[i], ip_len, ah, neigh->qpn);
+    }
+}
+
+/* Last pass: makes the WRs of 'n' packets, in order.  Those that fit into
+ * their WR, as nearly all small ones do, need no look at 'tx'; the rest is for
+ * tx_one().  'classes' says that they are of a class other than 0. */
+static inline ALWAYS_INLINE void
+tx_make_burst(struct tx *tx, struct dp_packet *packets[], size_t n,
+              struct tx_burst *burst, bool classes)
+{
+    const size_t limit = MAX(0, MIN(tx->max_inline, (ssize_t) tx->limit));
+    const uint32_t now = tx->now;
+    struct tx_out out = tx->out;
+
+    for (size_t i = 0; i < n; i++) {
+        struct ipoib_neigh_fast *neigh = burst->neighs[i];
+        size_t ip_len = burst->ip_lens[i];
+        uint8_t *eth = burst->eths[i];
+        struct ibv_ah *ah;
+
+        if (OVS_UNLIKELY(!ipoib_neigh_has_mac(neigh, burst->keys[i]))) {
+            neigh = tx_search(tx, burst, i);
+        }
+        atomic_read_explicit(&neigh->ah, &ah, memory_order_acquire);
+        if (OVS_LIKELY(ah) && OVS_LIKELY(ip_len <= limit)
+            && OVS_LIKELY((uint32_t) ip_len <= neigh->mtu)
+            && OVS_LIKELY(out.next < out.end)) {
+            if (!tx_source(tx, eth, &packets[i])) {
+                ipoib_neigh_mark_used(neigh, now);
+                if (classes) {
+                    ah = tx_class_ah(tx, neigh, ah);
+                }
+                tx_put(&out, eth, ip_len, ah, neigh->qpn);
+            }
+        } else {
+            tx->out = out;
+            tx_one(tx, &packets[i], burst, i);
+            out = tx->out;
+        }
+    }
+    tx->out = out;
 }
 
 /* Sends 'n' packets, at most NETDEV_MAX_BURST, in order.  Deletes those that
- * nobody keeps.  'classes' says that they are of a class other than 0. */
-static inline ALWAYS_INLINE void
-tx_slice__(struct tx *tx, struct dp_packet *packets[], size_t n, bool classes)
+ * nobody keeps. */
+static void
+tx_slice(struct tx *tx, struct dp_packet *packets[], size_t n)
 {
     const struct ipoib_neigh_view view = ipoib_neigh_macs(tx->shared->neighs);
-    const uint32_t now = tx->now;
     struct tx_burst burst;
 
-    /* (OVS has just read the headers of the packets, which is why they are not
-     * prefetched.) */
-    for (size_t i = 0; i < n; i++) {
-        uint8_t *eth = dp_packet_data(packets[i]);
-        uint64_t key = ipoib_classify(packets[i], eth, &burst.ip_lens[i]);
-
-        burst.eths[i] = eth;
-        burst.keys[i] = key;
-        burst.homes[i] = ipoib_index_home(&view.index, key, &burst.hashes[i]);
-    }
+    tx_classify(packets, n, &view.index, &burst);
     ipoib_neigh_find_batch(&view, burst.homes, burst.hashes, n, burst.neighs);
     if (OVS_UNLIKELY(tx->clamp)) {
         tx_clamp(tx, &burst, n);
     }
-    for (size_t i = 0; i < n; i++) {
-        struct ipoib_neigh_fast *neigh = tx_neigh(tx, &burst, i);
-        size_t ip_len = burst.ip_lens[i];
-        uint8_t *eth = burst.eths[i];
-        struct ibv_ah *ah;
-
-        atomic_read_explicit(&neigh->ah, &ah, memory_order_acquire);
-        if (OVS_UNLIKELY(!ah) || OVS_UNLIKELY(ip_len > tx->limit)
-            || OVS_UNLIKELY(ip_len > neigh->mtu)) {
-            tx_not_sent(tx, &packets[i], burst.keys[i], ip_len, neigh, ah);
-            continue;
-        }
-        if (tx_source(tx, eth, packets[i])) {
-            continue;
-        }
-        ipoib_neigh_mark_used(neigh, now);
-        if (classes) {
-            struct ibv_ah *class_ah = tx_class_ah(tx, neigh);
-
-            ah = class_ah ? class_ah : ah;
-            ipoib_count(&tx->txq->stats.prio_refused, !class_ah);
-        }
-        tx_append(tx, &packets[i], eth, ip_len, ah, neigh->qpn);
+    if (OVS_LIKELY(!tx->class)) {
+        tx_make_burst(tx, packets, n, &burst, false);
+    } else {
+        tx_make_burst(tx, packets, n, &burst, true);
     }
     if (OVS_LIKELY(tx_n(tx))) {
         tx_post(tx);
     }
+    IPOIB_UNROLL
     for (size_t i = 0; i < n; i++) {
         dp_packet_delete(packets[i]);
     }
@@ -1091,18 +1082,6 @@ tx_set_qkey(struct ipoib_txq_slots *slots, uint32_t qkey)
         slots->wrs[i].wr.wr.ud.remote_qkey = qkey;
     }
     slots->qkey = qkey;
-}
-
-static void
-tx_slice(struct tx *tx, struct dp_packet *packets[], size_t n)
-{
-    tx_slice__(tx, packets, n, false);
-}
-
-static void
-tx_slice_class(struct tx *tx, struct dp_packet *packets[], size_t n)
-{
-    tx_slice__(tx, packets, n, true);
 }
 
 static void
@@ -1122,7 +1101,7 @@ tx_init(struct tx *tx, struct ipoib_txq *txq)
     if (OVS_UNLIKELY(qkey != txq->slots->qkey)) {
         tx_set_qkey(txq->slots, qkey);
     }
-    tx->next = txq->slots->wrs;
+    tx->out.next = txq->slots->wrs;
     tx->max_inline = (ssize_t) txq->slots->max_inline - IPOIB_HEADER_LEN;
     tx->share = ipoib_share_active(shared->share);
     atomic_read_relaxed(&shared->clamp_mss, &clamp);
@@ -1160,27 +1139,14 @@ IPOIB_VARIANT(ipoib_tx_batch)(struct ipoib_txq *txq,
             continue;
         }
         if (!tx_is_stopped(txq) && txq->slots->head != txq->slots->tail) {
-            tx_reap(txq);
+            ipoib_txq_reap(txq);
         }
         tx.running = tx_is_running(txq);
         tx_set_room(&tx);
         tx.limit = tx.running ? tx.mtu : 0;
-        if (class) {
-            tx_slice_class(&tx, packets, n);
-        } else {
-            tx_slice(&tx, packets, n);
-        }
+        tx_slice(&tx, packets, n);
     }
     if (tx.wake) {
         ipoib_waker_wake(txq->shared->waker);
     }
-}
-
-bool
-IPOIB_VARIANT(ipoib_tx_reap)(struct ipoib_txq *txq)
-{
-    uint64_t n_errors = ipoib_counter_read(&txq->stats.drop_error);
-
-    tx_reap(txq);
-    return ipoib_counter_read(&txq->stats.drop_error) == n_errors;
 }

@@ -90,9 +90,3 @@ ipoib_tx_batch_class(struct ipoib_txq *txq, struct dp_packet_batch *batch,
         tx_complete_batch(txq, batch, class);
     }
 }
-
-bool
-ipoib_tx_reap(struct ipoib_txq *txq)
-{
-    return CHOOSE(ipoib_tx_reap, txq);
-}

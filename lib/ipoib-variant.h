@@ -26,7 +26,6 @@
  * For tests, the environment variable OVS_IPOIB_CPU=any takes the variant that
  * any CPU can run. */
 
-#include <stdbool.h>
 #include "openvswitch/vlog.h"
 
 struct dp_packet_batch;
@@ -50,8 +49,7 @@ struct ipoib_txq;
                                 struct dp_packet_batch *);              \
     void ipoib_tx_batch_##SUFFIX(struct ipoib_txq *,                    \
                                  struct dp_packet_batch *,              \
-                                 unsigned int class);                   \
-    bool ipoib_tx_reap_##SUFFIX(struct ipoib_txq *)
+                                 unsigned int class)
 IPOIB_DECLARE_VARIANT(any);
 IPOIB_DECLARE_VARIANT(fast);
 

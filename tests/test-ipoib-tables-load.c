@@ -561,7 +561,8 @@ time_lookups(const struct ipoib_neigh_table *t, const uint64_t keys[],
 {
     struct ipoib_index_bucket *homes[32];
     struct ipoib_neigh_fast *neighs[32];
-    uint32_t hashes[32], sum = 0;
+    uint64_t hashes[32];
+    uint32_t sum = 0;
     double start = now_ns();
 
     for (size_t i = 0; i < n; i += 32, keys += 32) {
