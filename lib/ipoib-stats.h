@@ -111,6 +111,8 @@
     COUNTER(packets, "tx_packets", "packets given to the fabric")            \
     COUNTER(bytes, "tx_bytes", "their bytes, as Ethernet frames")            \
     COUNTER(multicast, "tx_multicast", "of them to a group")                 \
+    COUNTER(copied, "tx_copied",                                             \
+            "of them copied, since their memory is not registered")          \
     COUNTER(to_control, "tx_to_control",                                     \
             "ARP, ND, broadcasts and packets that wait for a path")          \
     COUNTER(own, "tx_own",                                                   \

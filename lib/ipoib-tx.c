@@ -255,6 +255,7 @@ tx_not_inline(struct tx *tx, struct dp_packet **packetp, const uint8_t *data)
         memcpy(slot, data, sge->length);
         sge->addr = (uintptr_t) slot;
         sge->lkey = slots->lkey;
+        ipoib_count(&tx->txq->stats.copied, 1);
     }
 }
 
