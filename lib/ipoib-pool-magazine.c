@@ -83,14 +83,27 @@ ipoib_magazine_attach(struct ipoib_pool *pool)
     ovs_mutex_unlock(&mutex);
 }
 
+/* A sweep may have wanted to empty magazines that the threads have emptied
+ * themselves since: the pool can go before the sweep comes to that. */
 void
 ipoib_magazine_detach(struct ipoib_pool *pool)
 {
-    if (pool->slot >= 0) {
-        ovs_mutex_lock(&mutex);
-        pools[pool->slot] = NULL;
-        ovs_mutex_unlock(&mutex);
+    struct owner *owner;
+
+    if (pool->slot < 0) {
+        return;
     }
+    ovs_mutex_lock(&mutex);
+    LIST_FOR_EACH (owner, node, &owners) {
+        struct ipoib_magazine *m;
+
+        atomic_read_relaxed(&owner->magazines[pool->slot], &m);
+        if (m) {
+            m->closing = false;
+        }
+    }
+    pools[pool->slot] = NULL;
+    ovs_mutex_unlock(&mutex);
 }
 
 /* Threads. */

@@ -98,7 +98,7 @@ pool_free(struct ipoib_pool *pool)
 {
     pool->ops->uninit(pool);
     ipoib_magazine_detach(pool);
-    free(pool);
+    free_cacheline(pool);
 }
 
 static void

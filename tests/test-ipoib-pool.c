@@ -339,6 +339,65 @@ test_gone(void)
     sweep();
 }
 
+/* A pool goes while a grace period is on after which the main thread wants to
+ * empty a magazine of it.  Callbacks of two threads come in any order, so that
+ * the pool may be gone before that.  (ovs_barrier_block() would quiesce.) */
+static atomic_uint32_t step;
+
+static void
+wait_for_step(uint32_t wanted)
+{
+    uint32_t now;
+
+    do {
+        usleep(1000);
+        atomic_read(&step, &now);
+    } while (now < wanted);
+}
+
+static void *
+detach_pool(void *work_)
+{
+    struct work *work = work_;
+
+    dp_packet_delete(receive(work->pool));
+    atomic_store(&step, 1);
+    wait_for_step(2);
+    ipoib_pool_detach(work->pool);
+    ovsrcu_quiesce_start();
+    atomic_store(&step, 3);
+    wait_for_step(4);
+    ovsrcu_quiesce_end();
+    return NULL;
+}
+
+static void
+test_overtaken(void)
+{
+    long long int now = time_msec() + 10 * IPOIB_MAGAZINE_IDLE;
+    struct work work = { .pool = pool_open(N_BUFS) };
+    int slot = work.pool->slot;
+    pthread_t thread;
+
+    thread = ovs_thread_create("worker", detach_pool, &work);
+    wait_for_step(1);
+    for (int i = 0; i < 2; i++) {
+        ipoib_magazine_sweep(now);
+        now += IPOIB_MAGAZINE_IDLE;
+    }
+    atomic_store(&step, 2);
+    wait_for_step(3);
+    usleep(100000);             /* Now the RCU thread waits for this one. */
+    sweep();
+    atomic_store(&step, 4);
+    xpthread_join(thread, NULL);
+
+    work.pool = pool_open(N_BUFS);
+    ovs_assert(work.pool->slot == slot);
+    ipoib_pool_detach(work.pool);
+    sweep();
+}
+
 /* netdev-afxdp puts frames into the umem_pool itself. */
 static void
 test_routes(void)
@@ -445,6 +504,7 @@ test_ipoib_pool_main(int argc, char *argv[])
         { "threads", test_threads },
         { "idle", test_idle },
         { "gone", test_gone },
+        { "overtaken", test_overtaken },
         { "routes", test_routes },
         { "eal", test_eal },
     };
