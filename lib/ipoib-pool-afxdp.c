@@ -81,6 +81,7 @@ afxdp_init(struct ipoib_pool *pool, int numa_id)
     }
     ipoib_pool_set_stride(pool, ROUND_UP_POW2(MAX(need, FRAME_ALIGN)),
                           DATA_OFS);
+    pool->colour_mask = IPOIB_POOL_COLOURS - 1;
     error = ipoib_pool_map(pool, MAX(pool->stride, 2 << 20), numa_id);
     if (error) {
         return error;

@@ -35,7 +35,7 @@
  *     |  | dp_packet | headroom | GRH space, IPoIB header, ... | tailroom
  *                               id = frame + 'data_ofs' (+ colour)
  *
- * Where the stride is a power of 2, the colour, between 0 and
+ * Where the kind has the stride be a power of 2, the colour, between 0 and
  * IPOIB_POOL_COLOURS - 1 cache lines, spreads the buffers over the sets of the
  * cache.  The id of a buffer is the address of its GRH space.  Its struct
  * dp_packet lies at a constant distance before it, with the headroom in
@@ -190,7 +190,8 @@ ipoib_pool_wrap(uint64_t id, size_t len, const struct ipoib_pkt_fresh *fresh)
 
 /* For kinds. */
 
-/* Sets the geometry of 'pool': the buffer of a frame begins at 'data_ofs'. */
+/* Sets the geometry of 'pool': the buffer of a frame begins at 'data_ofs'.  A
+ * kind that has left room for colours sets 'colour_mask' as well. */
 void ipoib_pool_set_stride(struct ipoib_pool *, size_t stride,
                            size_t data_ofs);
 /* Maps zeroed memory of 'n_frames' frames at 'base', 'frames', aligned to

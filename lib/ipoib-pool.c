@@ -133,7 +133,7 @@ ipoib_pool_set_stride(struct ipoib_pool *pool, size_t stride, size_t data_ofs)
     pool->stride = stride;
     pool->data_ofs = data_ofs;
     pool->reciprocal = DIV_ROUND_UP(one, stride);
-    pool->colour_mask = IS_POW2(stride) ? IPOIB_POOL_COLOURS - 1 : 0;
+    pool->colour_mask = 0;
 }
 
 int

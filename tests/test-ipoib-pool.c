@@ -114,6 +114,38 @@ free_packets(void *work_)
     return NULL;
 }
 
+/* Whatever the MTU, buffers and what OVS writes in front of them are apart
+ * from each other, and in memory that is registered. */
+static void
+test_layout(void)
+{
+    for (size_t mtu = 256; mtu <= 4096; mtu *= 2) {
+        struct ipoib_pool *pool = ipoib_pool_create(&null_verbs, &hca->pd,
+                                                    64, mtu, -1);
+        const char *last = pool->base;
+        struct ipoib_buf bufs[64];
+
+        for (size_t i = 0; i < pool->n_frames; i++) {
+            uint64_t id = ipoib_pool_id(pool, i);
+            const char *packet = (const char *) ipoib_pool_packet(id);
+
+            ovs_assert(packet >= last);
+            ovs_assert(ipoib_pool_index(pool, id) == i);
+            last = packet + IPOIB_POOL_PACKET_OFS + pool->size;
+        }
+        ovs_assert(last <= (const char *) pool->base + pool->length);
+        ovs_assert(ipoib_pool_get(pool, bufs, 64) == 64);
+        for (size_t i = 0; i < 64; i++) {
+            memset(bufs[i].data, 0xff, bufs[i].size);
+        }
+        for (size_t i = 0; i < 64; i++) {
+            ipoib_pool_put(pool, bufs[i].id);
+        }
+        ipoib_pool_detach(pool);
+        sweep();
+    }
+}
+
 /* Every buffer can be taken, by any one thread, once others have ended. */
 static void
 test_exhaust(void)
@@ -499,6 +531,7 @@ static void
 test_ipoib_pool_main(int argc, char *argv[])
 {
     struct { const char *name; void (*function)(void); } tests[] = {
+        { "layout", test_layout },
         { "exhaust", test_exhaust },
         { "steady", test_steady },
         { "threads", test_threads },
