@@ -22,7 +22,7 @@ too many, to nobody.  Then reads the counters of PORT in each way there is, and
 says where they do not add up to what was sent, or differ from one another.
 Nobody else may send anything.
 
-With --marked, the host leaves checksums and segmentation to the port instead."""
+With --marked, the host leaves checksums and segmentation to the port."""
 
 import argparse
 import ctypes
@@ -91,8 +91,8 @@ class Marked:
         self.socket.bind((name, 0))
 
     def send(self, target, source, packet, checksum_at, segment=0):
-        """'checksum_at' is the offset of the checksum in layer 4, 'segment' the
-        size of segments, if there are to be any."""
+        """'checksum_at' is the offset of the checksum in layer 4, 'segment'
+        the size of segments, if there are to be any."""
         header = struct.pack("=BBHHHH", 1, 1 if segment else 0,
                              54 if segment else 0, segment, 34, checksum_at)
         self.socket.send(header + target + source + struct.pack(">H", IP)
