@@ -18,33 +18,32 @@
 #include <netinet/in.h>
 #include "dp-packet.h"
 #include "ipoib-compat.h"
-#include "ipoib-pool-private.h"
 #include "ipoib-ring.h"
 #include "packets.h"
 
 void
-ipoib_rx_mark_good(struct ipoib_rxq *rxq, const struct ibv_wc wc[], size_t n,
-                   struct dp_packet *packets[], size_t n_packets)
+ipoib_rx_mark_good(struct ipoib_rxq *rxq, const struct ibv_wc wc[],
+                   struct dp_packet *packets[], size_t n)
 {
     uint64_t n_good = 0;
 
-    for (size_t i = 0, j = 0; i < n && j < n_packets; i++) {
-        const struct eth_header *eth = dp_packet_data(packets[j]);
-        const struct ip_header *nh = (const void *) (eth + 1);
+    for (size_t i = 0; i < n; i++) {
+        const struct eth_header *eth;
+        const struct ip_header *nh;
 
-        if (packets[j] != ipoib_pool_packet(wc[i].wr_id)) {
-            continue;           /* It was dropped. */
+        if (!packets[i] || !(wc[i].wc_flags & IBV_WC_IP_CSUM_OK)) {
+            continue;
         }
-        if (wc[i].wc_flags & IBV_WC_IP_CSUM_OK
-            && eth->eth_type == htons(ETH_TYPE_IP)) {
+        eth = dp_packet_data(packets[i]);
+        nh = (const void *) (eth + 1);
+        if (eth->eth_type == htons(ETH_TYPE_IP)) {
             bool l4 = ((nh->ip_proto == IPPROTO_TCP
                         || nh->ip_proto == IPPROTO_UDP)
                        && !IP_IS_FRAGMENT(nh->ip_frag_off));
 
-            ipoib_pkt_set_rx_csum_good(packets[j], l4);
+            ipoib_pkt_set_rx_csum_good(packets[i], l4);
             n_good++;
         }
-        j++;
     }
     ipoib_count(&rxq->stats.offload_csum, n_good);
 }

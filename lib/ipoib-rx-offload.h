@@ -21,11 +21,10 @@
 struct dp_packet;
 struct ipoib_rxq;
 
-/* Marks those of 'packets', which were made of the 'n' completions in 'wc', in
- * order, whose checksums the device has found good: of IPv4 and of TCP or UDP.
- * Packets that are copies are not marked. */
+/* Marks those of 'packets', each of which was made of the completion in 'wc'
+ * that has the same index, or is NULL, whose checksums the device has found
+ * good: of IPv4 and of TCP or UDP. */
 void ipoib_rx_mark_good(struct ipoib_rxq *, const struct ibv_wc wc[],
-                        size_t n, struct dp_packet *packets[],
-                        size_t n_packets);
+                        struct dp_packet *packets[], size_t n);
 
 #endif /* ipoib-rx-offload.h */

@@ -930,8 +930,8 @@ rx_close_gaps(struct dp_packet *packets[], size_t n)
     return n_packets;
 }
 
-/* Last pass: makes 'packets' of the 'n' completions in 'wc'.  Returns how many
- * there are. */
+/* Last pass: makes a packet, or NULL if there is to be none, of each of the
+ * 'n' completions in 'wc'.  Returns how many NULLs there are. */
 static inline ALWAYS_INLINE size_t
 rx_finish(struct rx *rx, const struct ibv_wc *wc, size_t n,
           const struct rx_burst *burst, struct dp_packet *packets[])
@@ -975,7 +975,7 @@ any:
         n_gaps += !packets[i];
     }
     rx->bytes += bytes;
-    return OVS_UNLIKELY(n_gaps) ? rx_close_gaps(packets, n) : n;
+    return n_gaps;
 }
 
 /* As rx_finish(), where packets are copied. */
@@ -983,10 +983,13 @@ static __attribute__((__noinline__)) size_t
 rx_finish_copies(struct rx *rx, struct ibv_wc *wc, size_t n,
                  const struct rx_burst *burst, struct dp_packet *packets[])
 {
+    size_t n_gaps = 0;
+
     for (size_t i = 0; i < n; i++) {
         packets[i] = rx_any(rx, &wc[i], rx_search(rx, burst->keys[i]));
+        n_gaps += !packets[i];
     }
-    return rx_close_gaps(packets, n);
+    return n_gaps;
 }
 
 /* Works on 'n' completions. */
@@ -997,20 +1000,23 @@ rx_process(struct rx *rx, struct ibv_wc wc[], size_t n,
     const struct ipoib_neigh_view view = ipoib_neigh_lids(rx->shared->neighs);
     struct dp_packet *packets[NETDEV_MAX_BURST];
     struct rx_burst burst;
-    size_t n_packets;
+    size_t n_gaps;
 
     if (OVS_UNLIKELY(!rx_prepare(rx->lid_mask, wc, n, view, &burst))) {
         n = rx_sort_out(rx, wc, n);
         rx_prepare(rx->lid_mask, wc, n, view, &burst);
     }
     ipoib_neigh_find_batch(&view, burst.homes, burst.hashes, n, burst.neighs);
-    n_packets = (OVS_LIKELY(rx->zero_copy)
-                 ? rx_finish(rx, wc, n, &burst, packets)
-                 : rx_finish_copies(rx, wc, n, &burst, packets));
+    n_gaps = (OVS_LIKELY(rx->zero_copy)
+              ? rx_finish(rx, wc, n, &burst, packets)
+              : rx_finish_copies(rx, wc, n, &burst, packets));
     if (OVS_UNLIKELY(rx->csum)) {
-        ipoib_rx_mark_good(rx->rxq, wc, n, packets, n_packets);
+        ipoib_rx_mark_good(rx->rxq, wc, packets, n);
     }
-    ipoib_batch_push_all(batch, packets, n_packets);
+    if (OVS_UNLIKELY(n_gaps)) {
+        n = rx_close_gaps(packets, n);
+    }
+    ipoib_batch_push_all(batch, packets, n);
     if (OVS_UNLIKELY(rx->clamp)) {
         rx_clamp(rx, batch);
     }
