@@ -130,23 +130,25 @@ bench_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
                 struct ibv_send_wr **bad)
 {
     struct null_queue *q = qp->qp_context;
-    uint64_t start = bench_now();
+    uint64_t begin = bench_apart_begin();
 
     if (OVS_UNLIKELY(!q)) {
         return soft_ops.post_send(qp, wr, bad);
     }
     if (OVS_UNLIKELY(bench_hist)) {
+        uint64_t now = bench_now();
+
         for (const struct ibv_send_wr *w = wr; w; w = w->next) {
             const uint8_t *p = (const uint8_t *) (uintptr_t) w->sg_list->addr;
 
-            bench_arrived(p + IPOIB_HEADER_LEN + BENCH_HEADERS_LEN, start);
+            bench_arrived(p + IPOIB_HEADER_LEN + BENCH_HEADERS_LEN, now);
         }
     }
     for (; wr; wr = wr->next) {
         null_send(q, wr);
     }
     atomic_store_explicit(&q->doorbell, q->block, memory_order_release);
-    bench_apart += bench_now() - start;
+    bench_apart_end(begin);
     return 0;
 }
 
@@ -180,7 +182,7 @@ bench_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
                     struct ibv_recv_wr **bad)
 {
     struct null_queue *q = srq->srq_context;
-    uint64_t start = bench_now();
+    uint64_t begin = bench_apart_begin();
 
     if (OVS_UNLIKELY(!q)) {
         return soft_ops.post_srq_recv(srq, wr, bad);
@@ -189,7 +191,7 @@ bench_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
         null_post(q, wr->wr_id, wr->sg_list->addr);
     }
     atomic_store_explicit(&q->doorbell, q->posted_head, memory_order_release);
-    bench_apart += bench_now() - start;
+    bench_apart_end(begin);
     return 0;
 }
 
@@ -247,14 +249,14 @@ static int
 bench_poll_cq(struct ibv_cq *cq, int max, struct ibv_wc wc[])
 {
     struct null_queue *q = cq->cq_context;
-    uint64_t start = bench_now();
+    uint64_t begin = bench_apart_begin();
     int n;
 
     if (OVS_UNLIKELY(!q)) {
         return soft_ops.poll_cq(cq, max, wc);
     }
     n = q->receives ? null_received(q, max, wc) : null_sent(q, max, wc);
-    bench_apart += bench_now() - start;
+    bench_apart_end(begin);
     return n;
 }
 
@@ -520,7 +522,7 @@ static void
 make_pool(struct ipoib_dev *dev, void *pool)
 {
     *(struct ipoib_pool **) pool
-        = ipoib_pool_create(dev->hca->verbs, dev->hca->pd, 4096, 4096,
+        = ipoib_pool_create(dev->hca->verbs, dev->hca->pd, 8192, 4096,
                             dev->hca->numa_id);
 }
 

@@ -34,6 +34,9 @@ VLOG_DEFINE_THIS_MODULE(bench_netdev);
  * pool's, and its headers are written anew, for the next flow of a list, with
  * the time at which it was due.  What it is sent is counted and freed.
  *
+ *   options:ring=true
+ *       Packets come in BENCH_BUFFERS buffers in turn, as a device's do, and
+ *       not in those that were freed last.
  *   options:vxlan=VNI,MAC,LOCAL,REMOTE
  *       Packets come in VXLAN, as from IP address REMOTE to LOCAL at MAC. */
 
@@ -42,6 +45,7 @@ VLOG_DEFINE_THIS_MODULE(bench_netdev);
                    + sizeof(struct vxlanhdr))
 #define MAX_QUEUES 8
 #define DEFAULT_FLOWS 1024
+#define BENCH_BUFFERS 1024
 
 struct bench_counters {
     PADDED_MEMBERS(CACHE_LINE_SIZE,
@@ -62,6 +66,9 @@ struct netdev_bench {
     struct bench_pace pace;
     OVSRCU_TYPE(struct bench_flows *) flows;
     size_t next_flow;
+    uint64_t *ring;             /* BENCH_BUFFERS buffers, once it is full; or
+                                 * NULL. */
+    size_t n_ring, next_ring;
     uint8_t headers[128];       /* All but addresses and sums. */
     size_t headers_len;
     size_t inner;               /* Offset of the inner Ethernet header. */
@@ -175,6 +182,10 @@ netdev_bench_destruct(struct netdev *netdev_)
 {
     struct netdev_bench *netdev = netdev_bench_cast(netdev_);
 
+    for (size_t i = 0; i < netdev->n_ring; i++) {
+        ipoib_pool_put(bench_pool, netdev->ring[i]);
+    }
+    free(netdev->ring);
     set_flows(netdev, NULL, 0);
     smap_destroy(&netdev->options);
 }
@@ -302,6 +313,9 @@ netdev_bench_set_config(struct netdev *netdev_, const struct smap *args,
     smap_destroy(&netdev->options);
     smap_clone(&netdev->options, args);
     netdev->vxlan = smap_get(args, "vxlan") != NULL;
+    if (!netdev->ring && smap_get_bool(args, "ring", false)) {
+        netdev->ring = xcalloc(BENCH_BUFFERS, sizeof *netdev->ring);
+    }
     if (make_headers(netdev, 64)) {
         *errp = xasprintf("options:vxlan is not VNI,MAC,LOCAL,REMOTE");
         return EINVAL;
@@ -453,6 +467,30 @@ make_frame(const struct netdev_bench *netdev, const struct bench_flow *f,
     memcpy(ip + BENCH_HEADERS_LEN, &due, sizeof due);
 }
 
+/* Takes 'n' buffers. */
+static size_t
+take_buffers(struct netdev_bench *netdev, uint64_t ids[], size_t n)
+{
+    if (OVS_UNLIKELY(netdev->ring && netdev->n_ring < BENCH_BUFFERS)) {
+        netdev->n_ring += ipoib_pool_get_ids(bench_pool, bench_pool_tag,
+                                             netdev->ring + netdev->n_ring,
+                                             BENCH_BUFFERS - netdev->n_ring);
+    }
+    n = ipoib_pool_get_ids(bench_pool, bench_pool_tag, ids, n);
+    if (netdev->ring && netdev->n_ring == BENCH_BUFFERS) {
+        /* The new ones go where the oldest were. */
+        for (size_t i = 0; i < n; i++) {
+            uint64_t *oldest = &netdev->ring[netdev->next_ring++
+                                             % BENCH_BUFFERS];
+            uint64_t id = ids[i];
+
+            ids[i] = *oldest;
+            *oldest = id;
+        }
+    }
+    return n;
+}
+
 static int
 netdev_bench_rxq_recv(struct netdev_rxq *rxq, struct dp_packet_batch *batch,
                       int *qfill)
@@ -464,18 +502,18 @@ netdev_bench_rxq_recv(struct netdev_rxq *rxq, struct dp_packet_batch *batch,
     struct dp_packet *packets[NETDEV_MAX_BURST];
     uint64_t ids[NETDEV_MAX_BURST];
     size_t next = netdev->next_flow;
-    uint64_t start, due;
+    uint64_t begin, due;
     size_t n;
 
     if (qfill) {
         *qfill = -ENOTSUP;
     }
     n = bench_pool ? bench_pace_due(pace, NETDEV_MAX_BURST, &due) : 0;
-    n = ipoib_pool_get_ids(bench_pool, bench_pool_tag, ids, n);
+    n = n ? take_buffers(netdev, ids, n) : 0;
     if (!n) {
         return EAGAIN;
     }
-    start = bench_now();
+    begin = bench_apart_begin();
     for (size_t i = 0; i < n; i++) {
         uint8_t *frame = ipoib_pool_data(bench_pool, ids[i]);
 
@@ -486,7 +524,7 @@ netdev_bench_rxq_recv(struct netdev_rxq *rxq, struct dp_packet_batch *batch,
         due += pace->interval;
     }
     netdev->next_flow = next;
-    bench_apart += bench_now() - start;
+    bench_apart_end(begin);
 
     for (size_t i = 0; i < n; i++) {
         packets[i] = ipoib_pool_to_packet(bench_pool, ids[i], 0,

@@ -290,12 +290,11 @@ static int
 run_recv(struct run *r, struct netdev_rxq *rx, struct dp_packet_batch *batch,
          int *qfill)
 {
-    uint64_t now = bench_now();
     struct workload *w;
     int error;
 
     if (r->since) {
-        turn_end(r, now);
+        turn_end(r, bench_now());
     }
     w = r->w;
     if (!w) {

@@ -54,11 +54,6 @@ bench_now(void)
 #endif
 }
 
-/* Cycles that the calling thread has spent on what stands for hardware: making
- * packets up, and the work of the device.  They are apart from the cost of
- * the rest. */
-extern __thread uint64_t bench_apart;
-
 /* When the packets of a generator are due: at once, or one every 'interval'
  * cycles, whoever is late.  As a device would, it keeps BENCH_RING packets
  * that nobody has come for, and drops more. */
@@ -122,6 +117,26 @@ uint64_t bench_hist_value(size_t i);
 
 /* What sinks add to, or NULL: only while latency is measured.  PMD thread. */
 extern struct bench_hist *bench_hist;
+
+/* Cycles that the calling thread has spent on what stands for hardware: making
+ * packets up, and the work of the device.  They are apart from the cost of
+ * the rest.  (Reading the clock takes time, too, and is not done where that
+ * would be part of a latency.) */
+extern __thread uint64_t bench_apart;
+
+static inline uint64_t
+bench_apart_begin(void)
+{
+    return bench_hist ? 0 : bench_now();
+}
+
+static inline void
+bench_apart_end(uint64_t begin)
+{
+    if (begin) {
+        bench_apart += bench_now() - begin;
+    }
+}
 
 /* Packets that arrive: 'stamp' is where the time is at which one was due. */
 static inline void
