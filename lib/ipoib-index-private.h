@@ -128,50 +128,57 @@ ipoib_index_home(const struct ipoib_index_view *view, uint64_t key,
     return home;
 }
 
-/* Which entries of 'b' have 'hash': a number of IPOIB_INDEX_MASK_BITS bits for
- * each. */
+/* Which of 'hashes', or 'lines', of a bucket are 'value': a number with
+ * IPOIB_INDEX_MASK_BITS bits for each. */
 #if defined(__SSE2__) && !defined(__AVX2__)
 #define IPOIB_INDEX_MASK_BITS 2
 #else
 #define IPOIB_INDEX_MASK_BITS 1
 #endif
 static inline unsigned int
-ipoib_index_mask(struct ipoib_index_bucket *b, uint32_t hash)
+ipoib_index_mask(atomic_uint32_t values_[], uint32_t value)
 {
     BUILD_ASSERT(IPOIB_INDEX_ENTRIES == 8);
 #ifdef __SSE2__
     /* It does not matter that such loads are not atomic. */
-    const __m128i *hashes = ALIGNED_CAST(const __m128i *, b->hashes);
+    const __m128i *values = ALIGNED_CAST(const __m128i *, values_);
 #endif
 #ifdef __AVX2__
-    __m256i equal = _mm256_cmpeq_epi32(_mm256_load_si256((void *) hashes),
-                                       _mm256_set1_epi32(hash));
+    __m256i equal = _mm256_cmpeq_epi32(_mm256_load_si256((void *) values),
+                                       _mm256_set1_epi32(value));
 
     return _mm256_movemask_ps(_mm256_castsi256_ps(equal));
 #elif defined(__SSE2__)
-    __m128i wanted = _mm_set1_epi32(hash);
-    __m128i equal = _mm_packs_epi32(_mm_cmpeq_epi32(hashes[0], wanted),
-                                    _mm_cmpeq_epi32(hashes[1], wanted));
+    __m128i wanted = _mm_set1_epi32(value);
+    __m128i equal = _mm_packs_epi32(_mm_cmpeq_epi32(values[0], wanted),
+                                    _mm_cmpeq_epi32(values[1], wanted));
 
     return _mm_movemask_epi8(equal);
 #else
     unsigned int mask = 0;
 
     for (int i = 0; i < IPOIB_INDEX_ENTRIES; i++) {
-        uint32_t h;
+        uint32_t v;
 
-        atomic_read_relaxed(&b->hashes[i], &h);
-        mask |= (h == hash) << i;
+        atomic_read_relaxed(&values_[i], &v);
+        mask |= (v == value) << i;
     }
     return mask;
 #endif
+}
+
+/* The first entry in 'mask', which is not 0.  The writer's. */
+static inline size_t
+ipoib_index_first(unsigned int mask)
+{
+    return raw_ctz(mask) / IPOIB_INDEX_MASK_BITS;
 }
 
 /* The line of the first entry in 'mask'.  If it is 0, that of some entry of
  * the buckets behind 'b'; so there are IPOIB_INDEX_PAD more than n_buckets. */
 #define IPOIB_INDEX_PAD 2
 static inline uint32_t
-ipoib_index_first(struct ipoib_index_bucket *b, unsigned int mask)
+ipoib_index_first_line(struct ipoib_index_bucket *b, unsigned int mask)
 {
     enum { BEHIND = IPOIB_INDEX_PAD * 2 * IPOIB_INDEX_ENTRIES };
     atomic_uint32_t *lines = b->lines;
@@ -197,7 +204,7 @@ ipoib_index_first(struct ipoib_index_bucket *b, unsigned int mask)
 static inline uint32_t
 ipoib_index_guess(struct ipoib_index_bucket *b, uint32_t hash)
 {
-    return ipoib_index_first(b, ipoib_index_mask(b, hash));
+    return ipoib_index_first_line(b, ipoib_index_mask(b->hashes, hash));
 }
 
 #endif /* ipoib-index-private.h */

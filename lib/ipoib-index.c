@@ -122,19 +122,6 @@ impl_get_protected(const struct ipoib_index *index)
         &CONST_CAST(struct ipoib_index *, index)->impl);
 }
 
-/* Index of the entry of 'line' in 'b'; of a free one, if 'line' is 0; or -1.
- * The writer's. */
-static inline int
-find_line(struct ipoib_index_bucket *b, uint32_t line)
-{
-    for (int i = 0; i < IPOIB_INDEX_ENTRIES; i++) {
-        if (get_line(b, i) == line) {
-            return i;
-        }
-    }
-    return -1;
-}
-
 /* Counts one entry more ('delta' 1) or less (-1) that passed 'bucket'. */
 static void
 count_passed(struct ipoib_index_impl *impl, uint32_t bucket, int delta)
@@ -146,21 +133,43 @@ count_passed(struct ipoib_index_impl *impl, uint32_t bucket, int delta)
     }
 }
 
-/* Inserts an entry into 'impl', which has room. */
+static inline void
+set_entry(struct ipoib_index_bucket *b, size_t i, uint32_t hash, uint32_t line)
+{
+    atomic_store_explicit(&b->lines[i], line, memory_order_release);
+    atomic_store_explicit(&b->hashes[i], hash, memory_order_release);
+}
+
+/* Inserts an entry into 'impl', which has room.  (Without branches that are
+ * hard to predict, so that CPUs insert several at a time.) */
 static inline void
 impl_insert(struct ipoib_index_impl *impl, uint32_t hash, uint32_t line)
 {
     uint32_t bucket = ipoib_index_home__(hash, impl->n_buckets);
-    int i;
+    unsigned int mask;
 
-    while ((i = find_line(&impl->buckets[bucket], 0)) < 0) {
+    while (OVS_UNLIKELY(!(mask = ipoib_index_mask(impl->buckets[bucket].lines,
+                                                  0)))) {
         count_passed(impl, bucket, 1);
         bucket = next_of(impl, bucket);
     }
+    set_entry(&impl->buckets[bucket], ipoib_index_first(mask), hash, line);
+}
 
-    struct ipoib_index_bucket *b = &impl->buckets[bucket];
-    atomic_store_explicit(&b->lines[i], line, memory_order_release);
-    atomic_store_explicit(&b->hashes[i], hash, memory_order_release);
+/* The same if all entries are inserted so, 'n_used' says how many each bucket
+ * has, and the buckets are near each other: then this is faster, as nothing is
+ * read that was just written in parts. */
+static inline void
+impl_append(struct ipoib_index_impl *impl, uint8_t n_used[], uint32_t hash,
+            uint32_t line)
+{
+    uint32_t bucket = ipoib_index_home__(hash, impl->n_buckets);
+
+    while (OVS_UNLIKELY(n_used[bucket] == IPOIB_INDEX_ENTRIES)) {
+        count_passed(impl, bucket, 1);
+        bucket = next_of(impl, bucket);
+    }
+    set_entry(&impl->buckets[bucket], n_used[bucket]++, hash, line);
 }
 
 struct ipoib_index *
@@ -189,6 +198,7 @@ grow(struct ipoib_index *index)
     struct ipoib_index_impl *old = impl_get_protected(index);
     struct ipoib_index_impl *new = impl_create(old->max + old->max * 3 / 10,
                                                old->multiplier);
+    uint8_t *n_used = xcalloc(new->n_buckets, sizeof *n_used);
 
     for (uint32_t i = 0; i < old->n_buckets; i++) {
         struct ipoib_index_bucket *b = &old->buckets[i];
@@ -197,10 +207,11 @@ grow(struct ipoib_index *index)
             uint32_t line = get_line(b, j);
 
             if (line) {
-                impl_insert(new, get_hash(b, j), line);
+                impl_append(new, n_used, get_hash(b, j), line);
             }
         }
     }
+    free(n_used);
     ovsrcu_set(&index->impl, new);
     ovsrcu_postpone(impl_destroy, old);
 }
@@ -226,14 +237,15 @@ ipoib_index_remove(struct ipoib_index *index, uint64_t key, uint32_t slot)
     uint32_t hash = ipoib_index_hash(impl->multiplier, key);
     uint32_t home = ipoib_index_home__(hash, impl->n_buckets);
     uint32_t bucket = home;
-    int i;
+    unsigned int mask;
 
-    while ((i = find_line(&impl->buckets[bucket],
-                          ipoib_index_line(slot))) < 0) {
+    while (!(mask = ipoib_index_mask(impl->buckets[bucket].lines,
+                                     ipoib_index_line(slot)))) {
         ovs_assert(get_passed(impl, bucket));
         bucket = next_of(impl, bucket);
     }
-    atomic_store_relaxed(&impl->buckets[bucket].lines[i], 0);
+    atomic_store_relaxed(
+        &impl->buckets[bucket].lines[ipoib_index_first(mask)], 0);
     for (uint32_t b = home; b != bucket; b = next_of(impl, b)) {
         count_passed(impl, b, -1);
     }
@@ -264,14 +276,13 @@ ipoib_index_memory(const struct ipoib_index *index)
     return sizeof *index + sizeof *impl + impl_size(impl);
 }
 
-struct ipoib_index_cursor
-ipoib_index_find(const struct ipoib_index *index, uint64_t key)
+static inline struct ipoib_index_cursor
+find__(const struct ipoib_index *index, uint64_t key)
 {
     const struct ipoib_index_impl *impl
         = ovsrcu_get(struct ipoib_index_impl *,
                      &CONST_CAST(struct ipoib_index *, index)->impl);
     uint32_t hash = ipoib_index_hash(impl->multiplier, key);
-
     uint32_t bucket = ipoib_index_home__(hash, impl->n_buckets);
 
     return (struct ipoib_index_cursor) {
@@ -280,20 +291,26 @@ ipoib_index_find(const struct ipoib_index *index, uint64_t key)
         .hash = hash,
         .bucket = bucket,
         .n_buckets = impl->n_buckets,
-        .mask = ipoib_index_mask(&impl->buckets[bucket], hash),
+        .mask = ipoib_index_mask(impl->buckets[bucket].hashes, hash),
     };
 }
 
-bool
-ipoib_index_next(struct ipoib_index_cursor *c)
+struct ipoib_index_cursor
+ipoib_index_find(const struct ipoib_index *index, uint64_t key)
+{
+    return find__(index, key);
+}
+
+static inline bool
+next__(struct ipoib_index_cursor *c)
 {
     const struct ipoib_index_impl *impl = c->impl;
 
     for (;;) {
         struct ipoib_index_bucket *b = &impl->buckets[c->bucket];
 
-        while (c->mask) {
-            uint32_t line = ipoib_index_first(b, c->mask);
+        while (OVS_UNLIKELY(c->mask)) {
+            uint32_t line = ipoib_index_first_line(b, c->mask);
 
             for (int i = 0; i < IPOIB_INDEX_MASK_BITS; i++) {
                 c->mask &= c->mask - 1;
@@ -307,43 +324,30 @@ ipoib_index_next(struct ipoib_index_cursor *c)
             return false;
         }
         c->bucket = next_of(impl, c->bucket);
-        c->mask = ipoib_index_mask(&impl->buckets[c->bucket], c->hash);
+        c->mask = ipoib_index_mask(impl->buckets[c->bucket].hashes, c->hash);
     }
 }
 
+bool
+ipoib_index_next(struct ipoib_index_cursor *c)
+{
+    return next__(c);
+}
+
 uint32_t
-ipoib_index_search(const struct ipoib_index *index_, uint64_t key,
+ipoib_index_search(const struct ipoib_index *index, uint64_t key,
                    const char *lines, size_t ofs)
 {
-    struct ipoib_index *index = CONST_CAST(struct ipoib_index *, index_);
-    const struct ipoib_index_impl *impl
-        = ovsrcu_get(struct ipoib_index_impl *, &index->impl);
-    uint32_t hash = ipoib_index_hash(impl->multiplier, key);
-    uint32_t bucket = ipoib_index_home__(hash, impl->n_buckets);
+    struct ipoib_index_cursor c = find__(index, key);
 
-    for (uint32_t left = impl->n_buckets; left; left--) {
-        struct ipoib_index_bucket *b = &impl->buckets[bucket];
-        unsigned int mask = ipoib_index_mask(b, hash);
+    while (next__(&c)) {
+        char *line = CONST_CAST(char *, lines) + ipoib_index_line(c.slot);
+        uint64_t k;
 
-        while (OVS_UNLIKELY(mask)) {
-            uint32_t line = ipoib_index_first(b, mask);
-            ATOMIC(uint64_t) *keyp
-                = ALIGNED_CAST(ATOMIC(uint64_t) *,
-                               CONST_CAST(char *, lines) + line + ofs);
-            uint64_t k;
-
-            atomic_read_relaxed(keyp, &k);
-            if (line && k == key) {
-                return line / CACHE_LINE_SIZE - 1;
-            }
-            for (int i = 0; i < IPOIB_INDEX_MASK_BITS; i++) {
-                mask &= mask - 1;
-            }
+        atomic_read_relaxed(ALIGNED_CAST(ATOMIC(uint64_t) *, line + ofs), &k);
+        if (k == key) {
+            return c.slot;
         }
-        if (!get_passed(impl, bucket)) {
-            break;
-        }
-        bucket = next_of(impl, bucket);
     }
     return IPOIB_SLOT_NONE;
 }

@@ -20,6 +20,8 @@
 #include "test-ipoib-tables.h"
 
 #include "ipoib-host.h"
+#include "ipoib-index-private.h"
+#include "ipoib-pages.h"
 #include "ipoib-slots.h"
 #include "ovs-rcu.h"
 #include "ovstest.h"
@@ -84,6 +86,119 @@ check_table_keys(void)
     ovs_assert(ipoib_table_key_128(basis, 0, basis) == 1);
 }
 
+/* Index. */
+
+/* True if 'slot' is among those that may have 'key'. */
+static bool
+index_has(const struct ipoib_index *index, uint64_t key, uint32_t slot)
+{
+    struct ipoib_index_cursor cursor = ipoib_index_find(index, key);
+    bool found = false;
+
+    while (ipoib_index_next(&cursor)) {
+        found |= cursor.slot == slot;
+    }
+    return found;
+}
+
+/* What the data path finds for each of 'n' keys, at most 64. */
+static void
+index_guess(const struct ipoib_index *index, const uint64_t keys[], size_t n,
+            uint32_t slots[])
+{
+    struct ipoib_index_view view = ipoib_index_view(index);
+    struct ipoib_index_bucket *homes[64];
+    uint64_t hashes[64];
+
+    for (size_t i = 0; i < n; i++) {
+        homes[i] = ipoib_index_home(&view, keys[i], &hashes[i]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        slots[i] = ipoib_index_guess(homes[i], hashes[i]) / CACHE_LINE_SIZE
+                   - 1;
+    }
+}
+
+static void
+check_index(void)
+{
+    enum { N = 20000, SAME = 50 };
+    struct ipoib_index *index = ipoib_index_create(0);
+    size_t n_guessed = 0;
+
+    ovs_assert(!index_has(index, 5, 5));
+    for (uint32_t i = 0; i < N; i++) {
+        /* LIDs and QPNs: keys at equal distances. */
+        ipoib_index_insert(index, ipoib_neigh_lid_key(1 + i % 100, i / 100),
+                           i);
+        ovs_assert(ipoib_index_memory(index) <= 1000 + i * 16);
+    }
+    ovs_assert(ipoib_index_count(index) == N);
+    ovs_assert(ipoib_index_memory(index) >= N * 8);
+
+    /* Nearly all are in their home buckets, and found at the first look. */
+    for (uint32_t i = 0; i < N; i += 50) {
+        uint64_t keys[50];
+        uint32_t slots[50];
+
+        for (uint32_t j = 0; j < 50; j++) {
+            keys[j] = ipoib_neigh_lid_key(1 + (i + j) % 100, (i + j) / 100);
+            ovs_assert(index_has(index, keys[j], i + j));
+        }
+        index_guess(index, keys, 50, slots);
+        for (uint32_t j = 0; j < 50; j++) {
+            n_guessed += slots[j] == i + j;
+        }
+    }
+    ovs_assert(n_guessed >= N * 9 / 10);
+
+    /* Many with the same key fill the buckets behind theirs, with others in
+     * between; each is found all the same, and when they are gone the
+     * others. */
+    for (uint32_t i = 0; i < SAME; i++) {
+        ipoib_index_insert(index, 12345, N + i);
+    }
+    for (uint32_t i = 0; i < SAME; i++) {
+        ovs_assert(index_has(index, 12345, N + i));
+    }
+    for (uint32_t i = 0; i < SAME; i++) {
+        ipoib_index_remove(index, 12345, N + i);
+        ovs_assert(!index_has(index, 12345, N + i));
+        ovs_assert(i + 1 == SAME || index_has(index, 12345, N + i + 1));
+    }
+    for (uint32_t i = 0; i < N; i++) {
+        uint64_t key = ipoib_neigh_lid_key(1 + i % 100, i / 100);
+
+        ovs_assert(index_has(index, key, i));
+        if (i % 3) {
+            ipoib_index_remove(index, key, i);
+            ovs_assert(!index_has(index, key, i));
+        }
+    }
+    ipoib_index_destroy(index);
+    ipoib_index_destroy(NULL);
+}
+
+/* Entries come and go in an index so small that each bucket was passed once:
+ * a look-up ends all the same. */
+static void
+check_index_churn(void)
+{
+    enum { N = 14 };
+    struct ipoib_index *index = ipoib_index_create(0);
+
+    for (uint64_t i = 0; i < 20000; i++) {
+        ipoib_index_insert(index, i + 1, i % N);
+        ovs_assert(!index_has(index, UINT64_MAX - i, N));
+        if (i >= N - 1) {
+            ovs_assert(index_has(index, i + 2 - N, (i + 1) % N));
+            ipoib_index_remove(index, i + 2 - N, (i + 1) % N);
+        }
+    }
+    ovs_assert(ipoib_index_count(index) == N - 1);
+    ipoib_index_destroy(index);
+}
+
 /* Slots. */
 
 static void
@@ -135,6 +250,39 @@ check_slots(void)
     ipoib_slots_free(s, b);
     ipoib_slots_destroy(s);
     ipoib_slots_destroy(NULL);
+    ovsrcu_barrier();
+}
+
+/* All fast parts are one array, also after it has got more memory. */
+static void
+check_slots_many(void)
+{
+    enum { N = 100000 };
+    struct ipoib_slots *s = ipoib_slots_create(8);
+    char *lines = ipoib_slots_lines(s);
+    size_t fast, slow;
+
+    for (uint32_t i = 0; i < N; i++) {
+        ovs_assert(ipoib_slots_alloc(s) == i);
+        memset(ipoib_slots_fast(s, i), i & 0x7f, CACHE_LINE_SIZE);
+        *(uint64_t *) ipoib_slots_get(s, i) = i;
+    }
+    for (size_t i = 0; i < CACHE_LINE_SIZE; i++) {
+        ovs_assert(!lines[i]);
+    }
+    for (uint32_t i = 0; i < N; i++) {
+        char *line = lines + (i + 1) * CACHE_LINE_SIZE;
+
+        ovs_assert(line == ipoib_slots_fast(s, i));
+        ovs_assert(line[0] == (i & 0x7f)
+                   && line[CACHE_LINE_SIZE - 1] == (i & 0x7f));
+        ovs_assert(*(uint64_t *) ipoib_slots_get(s, i) == i);
+    }
+    ipoib_slots_memory(s, &fast, &slow);
+    ovs_assert(fast >= (N + 1) * CACHE_LINE_SIZE);
+    ovs_assert(fast < (N + 1) * CACHE_LINE_SIZE + IPOIB_PAGES_HUGE);
+    ovs_assert(slow >= N * 8 && slow < N * 8 + N);
+    ipoib_slots_destroy(s);
     ovsrcu_barrier();
 }
 
@@ -382,6 +530,89 @@ check_neigh_reborn(void)
     ipoib_neigh_table_destroy(t);
 }
 
+/* What a neighbour has beyond the usual comes and goes. */
+static void
+check_neigh_more(void)
+{
+    struct ipoib_neigh_table *t = new_table(100);
+    struct in6_addr a = ip4(1), b = ip6(1), c = ip6(2);
+    struct ipoib_neigh *n = own(learn(t, make_addr(GUID, 0x100), &a, 3, 1000,
+                                      IPOIB_NEIGH_NEW | IPOIB_NEIGH_NEW_IP));
+    size_t fast, all, all2;
+
+    ipoib_neigh_table_memory(t, &fast, &all);
+    ovs_assert(fast < all);
+    ovs_assert(!n->more);
+    learn(t, n->addr, &b, 3, 1000, IPOIB_NEIGH_NEW_IP);
+    ovs_assert(n->more && ipoib_neigh_n_ips(n) == 2);
+    ipoib_neigh_table_memory(t, &fast, &all2);
+    ovs_assert(all2 > all);
+
+    /* The latest one is the first one. */
+    ovs_assert(ipv6_addr_equals(ipoib_neigh_ip(n, 0), &b));
+    learn(t, n->addr, &c, 3, 1000, IPOIB_NEIGH_NEW_IP);
+    learn(t, n->addr, &a, 3, 1000, 0);
+    ovs_assert(ipv6_addr_equals(ipoib_neigh_ip(n, 0), &a));
+    ovs_assert(ipv6_addr_equals(ipoib_neigh_ip(n, 1), &c));
+    ovs_assert(ipv6_addr_equals(ipoib_neigh_ip(n, 2), &b));
+    ipoib_neigh_forget_ip(t, &c);
+    ovs_assert(ipv6_addr_equals(ipoib_neigh_ip(n, 1), &b));
+    ipoib_neigh_forget_ip(t, &a);
+    ovs_assert(ipv6_addr_equals(ipoib_neigh_ip(n, 0), &b) && !n->more);
+    ipoib_neigh_forget_ip(t, &b);
+    ovs_assert(!ipoib_neigh_n_ips(n) && !by_ip(t, a) && !by_ip(t, b));
+
+    /* What the owner puts there keeps it. */
+    ipoib_neigh_more(n)->n_wait = 1;
+    learn(t, n->addr, &a, 3, 1000, IPOIB_NEIGH_NEW_IP);
+    learn(t, n->addr, &b, 3, 1000, IPOIB_NEIGH_NEW_IP);
+    ipoib_neigh_forget_ip(t, &a);
+    ovs_assert(n->more && n->more->n_wait == 1);
+    n->more->n_wait = 0;
+    ipoib_neigh_trim(n);
+    ovs_assert(!n->more && by_ip(t, b) == n);
+    ipoib_neigh_table_memory(t, &fast, &all2);
+    ovs_assert(all2 == all);
+    ipoib_neigh_table_destroy(t);
+}
+
+/* Lists that the owner makes. */
+static void
+check_neigh_lists(void)
+{
+    struct ipoib_neigh_table *t = new_table(100);
+    struct ipoib_neigh_list list = IPOIB_NEIGH_LIST_INITIALIZER;
+    struct ipoib_neigh *n[3], *neigh;
+    const enum ipoib_neigh_order order = IPOIB_NEIGH_BY_PATH;
+
+    for (int i = 0; i < 3; i++) {
+        n[i] = own(learn(t, make_addr(GUID + i, 0x100), NULL, 3, 1000,
+                         IPOIB_NEIGH_NEW));
+    }
+    for (int removed = 0; removed < 3; removed++) {
+        int i = 0;
+
+        ovs_assert(ipoib_neigh_list_is_empty(&list));
+        for (int j = 0; j < 3; j++) {
+            ipoib_neigh_list_push_back(t, &list, order, n[j]);
+        }
+        ipoib_neigh_list_remove(t, &list, order, n[removed]);
+        IPOIB_NEIGH_LIST_FOR_EACH (neigh, order, &list, t) {
+            i += i == removed;
+            ovs_assert(neigh == n[i++]);
+        }
+        ovs_assert(i + (removed == 2) == 3);
+        for (int j = 2; j >= 0; j--) {
+            if (j != removed) {
+                ipoib_neigh_list_remove(t, &list, order, n[j]);
+            }
+        }
+    }
+    ovs_assert(ipoib_neigh_list_is_empty(&list)
+               && list.last == IPOIB_SLOT_NONE);
+    ipoib_neigh_table_destroy(t);
+}
+
 /* Identities whose stand-in MACs are the same, found by trying 24 million. */
 static const struct {
     uint32_t qpn1;
@@ -573,6 +804,42 @@ check_neigh_rounds(void)
     aux.remove = t;
     ipoib_neigh_walk(t, &pos, N, walk_cb, &aux);
     ovs_assert(!ipoib_neigh_table_count(t));
+    ipoib_neigh_table_destroy(t);
+}
+
+/* Each goes in the very second in which it has to, also if it was used once
+ * more meanwhile, and though most passes need not look at all. */
+static void
+check_neigh_ages(void)
+{
+    enum { N = 2500, IDLE = 60, START = 1000 };
+    struct ipoib_neigh_table *t = new_table(N);
+    struct ipoib_neigh *neighs[N];
+    uint32_t due[N];
+    int n_left = N;
+
+    for (int i = 0; i < N; i++) {
+        neighs[i] = own(learn(t, make_addr(GUID + i, 0x100 + i), NULL,
+                              1 + i % 50, (START + i % 7) * 1000LL,
+                              IPOIB_NEIGH_NEW));
+        due[i] = START + i % 7 + IDLE;
+    }
+    for (uint32_t now = START + 7; n_left; now++) {
+        int n_due = 0;
+
+        for (int i = 0; i < N; i++) {
+            if (due[i] > now && (now + i) % 97 == 0 && now < START + 200) {
+                ipoib_neigh_mark_used(ipoib_neigh_fast(t, neighs[i]->slot),
+                                      now);
+                due[i] = now + IDLE;
+            }
+            n_due += due[i] == now;
+        }
+        ovs_assert(ipoib_neigh_age(t, now * 1000LL, IDLE * 1000, N) == n_due);
+        n_left -= n_due;
+        ovs_assert(ipoib_neigh_table_count(t) == n_left);
+        ovs_assert(now < START + 200 + IDLE);
+    }
     ipoib_neigh_table_destroy(t);
 }
 
@@ -818,13 +1085,19 @@ test_ipoib_tables_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
 {
     check_table_basics();
     check_table_keys();
+    check_index();
+    check_index_churn();
     check_slots();
+    check_slots_many();
     check_neigh_basics();
     check_neigh_lids();
     check_neigh_reborn();
+    check_neigh_more();
+    check_neigh_lists();
     check_neigh_collisions();
     check_neigh_limits();
     check_neigh_rounds();
+    check_neigh_ages();
     check_hosts();
     check_host_lru();
     check_shares();
