@@ -28,6 +28,7 @@
 
 /* What is not back after so many ms is lost. */
 #define TIMEOUT 1000
+#define MAX_TRIALS 3
 #define POLL_INTERVAL 5
 
 /* The packets.  In those to be sent complete, one checksum may be wrong; of
@@ -370,6 +371,7 @@ void
 ipoib_proof_init(struct ipoib_proof *proof, const char *reason)
 {
     proof->trial = NULL;
+    proof->n_trials = 0;
     proof->tx = (struct ipoib_proof_verdict) { .reason = reason };
     proof->rx = proof->tx;
 }
@@ -383,22 +385,29 @@ ipoib_proof_destroy(struct ipoib_proof *proof)
     }
 }
 
-void
-ipoib_proof_start(struct ipoib_proof *proof,
-                  const struct ipoib_proof_params *params)
+static void
+proof_try(struct ipoib_proof *proof, const struct ipoib_proof_params *params)
 {
     struct ipoib_proof_trial *t = xzalloc(sizeof *t);
 
-    ipoib_proof_destroy(proof);
     t->params = *params;
     t->buffers = xzalloc_cacheline(sizeof *t->buffers);
     if (trial_begin(t)) {
         trial_destroy(t);
         ipoib_proof_init(proof, "a queue pair could not be made");
     } else {
-        ipoib_proof_init(proof, "being tried");
         proof->trial = t;
+        proof->n_trials++;
     }
+}
+
+void
+ipoib_proof_start(struct ipoib_proof *proof,
+                  const struct ipoib_proof_params *params)
+{
+    ipoib_proof_destroy(proof);
+    ipoib_proof_init(proof, "being tried");
+    proof_try(proof, params);
 }
 
 bool
@@ -415,8 +424,16 @@ ipoib_proof_run(struct ipoib_proof *proof)
             trial_receive(t, &wc);
         }
     }
-    if (t->n_done < N_CASES && time_msec() < t->deadline) {
-        return false;
+    if (t->n_done < N_CASES) {
+        if (time_msec() < t->deadline) {
+            return false;
+        } else if (proof->n_trials < MAX_TRIALS) {
+            struct ipoib_proof_params params = t->params;
+
+            ipoib_proof_destroy(proof);
+            proof_try(proof, &params);
+            return !proof->trial;
+        }
     }
     proof->tx = trial_judge_tx(t);
     proof->rx = trial_judge_rx(t);

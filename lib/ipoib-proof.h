@@ -45,15 +45,17 @@ struct ipoib_proof {
     struct ipoib_proof_verdict tx; /* IBV_SEND_IP_CSUM. */
     struct ipoib_proof_verdict rx; /* IBV_WC_IP_CSUM_OK. */
     struct ipoib_proof_trial *trial; /* NULL: over. */
+    unsigned int n_trials;
 };
 
 /* Nothing is proven; 'reason' says why. */
 void ipoib_proof_init(struct ipoib_proof *, const char *reason);
 void ipoib_proof_destroy(struct ipoib_proof *);
 
-/* Starts the trial.  ipoib_proof_run() returns true when it is over, after a
- * second at most; ipoib_proof_wait() arranges for poll_block() to wake up when
- * it has something to do. */
+/* Starts the trial, which is made again if packets are lost.
+ * ipoib_proof_run() returns true when it is over, after a few seconds at most;
+ * ipoib_proof_wait() arranges for poll_block() to wake up when it has something
+ * to do. */
 void ipoib_proof_start(struct ipoib_proof *,
                        const struct ipoib_proof_params *);
 bool ipoib_proof_run(struct ipoib_proof *);

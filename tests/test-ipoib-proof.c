@@ -107,6 +107,7 @@ check_lost(void)
     run(&proof);
     ovs_assert(!proof.tx.proven && !strcmp(proof.tx.reason, reason));
     ovs_assert(!proof.rx.proven && !strcmp(proof.rx.reason, reason));
+    ovs_assert(proof.n_trials == 3);
 
     /* Nor is there a queue pair. */
     params.ud.port = 7;
