@@ -54,8 +54,8 @@ void ipoib_proof_destroy(struct ipoib_proof *);
 
 /* Starts the trial, which is made again if packets are lost.
  * ipoib_proof_run() returns true when it is over, after a few seconds at most;
- * ipoib_proof_wait() arranges for poll_block() to wake up when it has something
- * to do. */
+ * ipoib_proof_wait() arranges for poll_block() to wake up when it has
+ * something to do. */
 void ipoib_proof_start(struct ipoib_proof *,
                        const struct ipoib_proof_params *);
 bool ipoib_proof_run(struct ipoib_proof *);
