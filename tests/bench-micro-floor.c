@@ -19,6 +19,7 @@
 #include <endian.h>
 #include <string.h>
 
+#include "ipoib-pages.h"
 #include "ipoib-pool.h"
 #include "util.h"
 
@@ -32,7 +33,13 @@
  *     completion (its cache line).
  *
  * There is one address vector, which is always at hand; nothing is looked up,
- * nothing in the packet is changed, and nobody has to release it. */
+ * nothing in the packet is changed, and nobody has to release it.
+ *
+ * Who has many neighbours has to read at least one cache line of that of each
+ * packet, which is not in the cache.  So there is the same with one line more,
+ * of 'n_lines', for each packet, whose place is known beforehand; those of a
+ * burst are prefetched.  That is no reference of any figure, but tells what of
+ * the cost of many neighbours is the memory's. */
 
 struct bench_floor_tx {
     struct ipoib_pool *pool;
@@ -44,6 +51,11 @@ struct bench_floor_tx {
     struct bench_cqe *cqes;
     struct bench_doorbell *doorbell, *cq_doorbell;
     uint32_t head, ci;
+
+    uint8_t *lines;             /* NULL: without. */
+    size_t n_lines;
+    const uint8_t *line[BENCH_WINDOW]; /* Of each packet of a window. */
+    struct bench_random random;
 };
 
 static struct ipoib_buf *
@@ -67,7 +79,7 @@ give_buffers(struct ipoib_pool *pool, struct ipoib_buf *bufs, size_t n)
 }
 
 struct bench_floor_tx *
-bench_floor_tx_create(size_t n)
+bench_floor_tx_create(size_t n, size_t n_lines)
 {
     struct bench_floor_tx *tx = xzalloc(sizeof *tx);
 
@@ -83,6 +95,12 @@ bench_floor_tx_create(size_t n)
     tx->cqes = xzalloc_cacheline(BENCH_SEND_DESC * sizeof *tx->cqes);
     tx->doorbell = xzalloc_cacheline(sizeof *tx->doorbell);
     tx->cq_doorbell = xzalloc_cacheline(sizeof *tx->cq_doorbell);
+    tx->random = (struct bench_random) BENCH_RANDOM_INITIALIZER;
+    tx->n_lines = n_lines;
+    if (n_lines) {
+        tx->lines = ipoib_pages_alloc(n_lines * CACHE_LINE_SIZE);
+        memset(tx->lines, 0, n_lines * CACHE_LINE_SIZE); /* Take memory. */
+    }
     return tx;
 }
 
@@ -95,6 +113,9 @@ bench_floor_tx_destroy(struct bench_floor_tx *tx)
     free_cacheline(tx->cqes);
     free_cacheline(tx->doorbell);
     free_cacheline(tx->cq_doorbell);
+    if (tx->lines) {
+        ipoib_pages_free(tx->lines, tx->n_lines * CACHE_LINE_SIZE);
+    }
     free(tx->data);
     free(tx);
 }
@@ -120,12 +141,15 @@ floor_tx_prepare(void *tx_)
         bench_write_frame(eth, eth_addr_broadcast, i, i, BENCH_IP_LEN);
         memcpy(eth, &mark, sizeof mark);
     }
+    for (size_t i = 0; tx->lines && i < BENCH_WINDOW; i++) {
+        tx->line[i] = tx->lines + CACHE_LINE_SIZE
+                      * (size_t) bench_random_below(&tx->random, tx->n_lines);
+    }
 }
 
-static BENCH_FAST void
-floor_tx_run(void *tx_)
+static inline ALWAYS_INLINE void
+floor_tx_run__(struct bench_floor_tx *tx, bool with_line)
 {
-    struct bench_floor_tx *tx = tx_;
     uint8_t **data = &tx->data[tx->sent & (tx->n - 1)];
     const ovs_be32 qkey = htonl(GW_QKEY), lkey = htonl(100);
     const ovs_be32 length = htonl(BENCH_IP_LEN + 4);
@@ -137,17 +161,25 @@ floor_tx_run(void *tx_)
         const struct bench_cqe *cqe
             = &tx->cqes[tx->ci & (BENCH_SEND_DESC - 1)];
         struct bench_wqe *wqe = NULL;
+        const uint8_t **lines = &tx->line[burst * BENCH_BURST];
         uint64_t ctrl;
 
+        for (size_t i = 0; with_line && i < BENCH_BURST; i++) {
+            OVS_PREFETCH(lines[i]);
+        }
         for (size_t i = 0; i < BENCH_BURST; i++, head++) {
             const uint8_t *packet = *data++;
-            ovs_be32 header;
+            uint32_t header, line;
 
             memcpy(&header, packet, sizeof header);
+            if (with_line) {
+                memcpy(&line, lines[i], sizeof line);
+                header += line; /* 0. */
+            }
             wqe = &sq[head & (BENCH_SEND_DESC - 1)];
             wqe->av.qkey = qkey;
             wqe->av.reserved = 0;
-            wqe->av.dqpn = header;
+            wqe->av.dqpn = (OVS_FORCE ovs_be32) header;
             memset(wqe->av.path, 0, sizeof wqe->av.path);
             wqe->data.length = length;
             wqe->data.lkey = lkey;
@@ -164,6 +196,18 @@ floor_tx_run(void *tx_)
         tx->cq_doorbell->record = ++tx->ci;
     }
     tx->head = head;
+}
+
+static BENCH_FAST void
+floor_tx_run(void *tx)
+{
+    floor_tx_run__(tx, false);
+}
+
+static BENCH_FAST void
+floor_tx_line_run(void *tx)
+{
+    floor_tx_run__(tx, true);
 }
 
 static void
@@ -185,10 +229,11 @@ struct bench_workload
 bench_floor_tx_workload(struct bench_floor_tx *tx)
 {
     return (struct bench_workload) {
-        .label = "transmit floor",
+        .label = tx->lines ? "transmit floor and a line" : "transmit floor",
+        .x = tx->n_lines,
         .n_warm = bench_warm(tx->n),
         .prepare = floor_tx_prepare,
-        .run = floor_tx_run,
+        .run = tx->lines ? floor_tx_line_run : floor_tx_run,
         .finish = floor_tx_finish,
         .aux = tx,
     };

@@ -249,7 +249,7 @@ pmd_create(struct pmds *pmds, unsigned int id)
     pmd->txq = bench_txq_create(pmds->world);
     pmd->random = (struct bench_random) { pmd->rx->random.state + id };
     pmd->floor_rx = bench_floor_rx_create(2 * BENCH_WINDOW);
-    pmd->floor_tx = bench_floor_tx_create(2 * BENCH_WINDOW);
+    pmd->floor_tx = bench_floor_tx_create(2 * BENCH_WINDOW, 0);
     pmd->floor_loads[0] = bench_floor_rx_workload(pmd->floor_rx);
     pmd->floor_loads[1] = bench_floor_tx_workload(pmd->floor_tx);
 }

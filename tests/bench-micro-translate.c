@@ -52,6 +52,7 @@ struct worlds {
     struct bench_rx *rx[N_COUNTS];
     struct bench_driver *send[N_COUNTS], *receive[N_COUNTS];
     struct bench_cmap *cmaps[N_COUNTS];
+    struct bench_floor_tx *floors[N_COUNTS]; /* With a line more. */
 };
 
 static void
@@ -67,6 +68,7 @@ worlds_create(struct worlds *w, enum bench_effort effort)
         w->send[i] = bench_driver_create(w->worlds[i], N_L2, false);
         w->receive[i] = bench_driver_create(w->worlds[i], N_L2, true);
         w->cmaps[i] = bench_cmap_create(w->worlds[i]);
+        w->floors[i] = bench_floor_tx_create(N_L2, n);
     }
 }
 
@@ -74,6 +76,7 @@ static void
 worlds_destroy(struct worlds *w)
 {
     for (size_t i = 0; i < N_COUNTS; i++) {
+        bench_floor_tx_destroy(w->floors[i]);
         bench_cmap_destroy(w->cmaps[i]);
         bench_driver_destroy(w->send[i]);
         bench_driver_destroy(w->receive[i]);
@@ -93,14 +96,15 @@ destroy_all(struct bench_workload w[], size_t n)
 static void
 translate_l2(struct worlds *worlds, size_t n_rounds)
 {
-    struct bench_floor_tx *floor_tx = bench_floor_tx_create(N_L2);
+    struct bench_floor_tx *floor_tx = bench_floor_tx_create(N_L2, 0);
     struct bench_floor_rx *floor_rx = bench_floor_rx_create(N_L2);
-    struct bench_workload w[4 + 5 * N_COUNTS];
+    struct bench_workload w[4 + 6 * N_COUNTS];
     struct bench_workload *tx_floor = &w[0], *rx_floor = &w[1];
     struct bench_workload *tx = &w[2], *rx = tx + N_COUNTS;
     struct bench_workload *send = rx + N_COUNTS, *receive = send + N_COUNTS;
     struct bench_workload *cmap = receive + N_COUNTS;
-    struct bench_workload *tx_floor2 = cmap + N_COUNTS;
+    struct bench_workload *line = cmap + N_COUNTS;
+    struct bench_workload *tx_floor2 = line + N_COUNTS;
     struct bench_workload *rx_floor2 = tx_floor2 + 1;
 
     *tx_floor = *tx_floor2 = bench_floor_tx_workload(floor_tx);
@@ -111,6 +115,7 @@ translate_l2(struct worlds *worlds, size_t n_rounds)
         send[i] = bench_driver_workload(worlds->send[i]);
         receive[i] = bench_driver_workload(worlds->receive[i]);
         cmap[i] = bench_cmap_workload(worlds->cmaps[i]);
+        line[i] = bench_floor_tx_workload(worlds->floors[i]);
     }
 
     const struct bench_figure figures[] = {
@@ -134,6 +139,7 @@ translate_l2(struct worlds *worlds, size_t n_rounds)
         bench_print_median("cost-by-neighbours", "receive driver",
                            &receive[i]);
         bench_print_median("cost-by-neighbours", "cmap", &cmap[i]);
+        bench_print_median("cost-by-neighbours", line[i].label, &line[i]);
         tx_floor->x = rx_floor->x = tx[i].x;
         bench_print_median("cost-by-neighbours", "transmit floor", tx_floor);
         bench_print_median("cost-by-neighbours", "receive floor", rx_floor);
@@ -148,7 +154,7 @@ translate_l2(struct worlds *worlds, size_t n_rounds)
 static void
 translate_l3(struct worlds *worlds, size_t n_bufs, size_t n_rounds)
 {
-    struct bench_floor_tx *floor_tx = bench_floor_tx_create(n_bufs);
+    struct bench_floor_tx *floor_tx = bench_floor_tx_create(n_bufs, 0);
     struct bench_floor_rx *floor_rx = bench_floor_rx_create(n_bufs);
     static const size_t which[] = { COUNT_1K, COUNT_1M };
     struct bench_tx *tx[ARRAY_SIZE(which)], *released[ARRAY_SIZE(which)];

@@ -364,7 +364,7 @@ struct ipoib_txq *bench_txq_create(struct bench_world *);
 
 /* Floors. */
 struct bench_floor_tx;
-struct bench_floor_tx *bench_floor_tx_create(size_t n);
+struct bench_floor_tx *bench_floor_tx_create(size_t n, size_t n_lines);
 void bench_floor_tx_destroy(struct bench_floor_tx *);
 struct bench_workload bench_floor_tx_workload(struct bench_floor_tx *);
 struct bench_floor_rx;
