@@ -93,58 +93,78 @@ destroy_all(struct bench_workload w[], size_t n)
     }
 }
 
+/* Windows after which nearly all of what a workload with 'n' neighbours needs
+ * of the tables is where it will be next time. */
+static size_t
+n_warm(size_t n)
+{
+    return 2 + 2 * n / BENCH_WINDOW;
+}
+
+/* The figures of one direction: the floor, with a thousand neighbours, with a
+ * million, and the floor once more as control.  Nothing else is in a round, so
+ * that the caches are as if one of them ran alone. */
 static void
-translate_l2(struct worlds *worlds, size_t n_rounds)
+figures(const char *floor_1k, const char *floor_1m, const char *by_n,
+        struct bench_workload floor, struct bench_workload ours_1k,
+        struct bench_workload ours_1m, size_t n_rounds)
+{
+    struct bench_workload w[] = { floor, ours_1k, ours_1m, floor };
+    const struct bench_figure f[] = {
+        { floor_1k, &w[1], &w[0], false },
+        { floor_1m, &w[2], &w[0], false },
+        { by_n, &w[2], &w[1], false },
+        { floor_1k, &w[3], &w[0], true },
+        { floor_1m, &w[3], &w[0], true },
+    };
+
+    bench_steady(&w[2], n_warm(w[2].x), 0);
+    bench_rounds(w, ARRAY_SIZE(w), f, ARRAY_SIZE(f), n_rounds);
+    destroy_all(w, ARRAY_SIZE(w));
+}
+
+/* Each by itself, by number of neighbours. */
+static void
+translate_series(struct worlds *worlds, struct bench_workload tx_floor,
+                 struct bench_workload rx_floor, size_t n_windows)
+{
+    for (size_t i = 0; i < N_COUNTS; i++) {
+        struct bench_workload w[] = {
+            bench_tx_workload(worlds->tx[i]),
+            bench_rx_workload(worlds->rx[i]),
+            bench_driver_workload(worlds->send[i]),
+            bench_driver_workload(worlds->receive[i]),
+            bench_cmap_workload(worlds->cmaps[i]),
+            bench_floor_tx_workload(worlds->floors[i]),
+            tx_floor,
+            rx_floor,
+        };
+
+        for (size_t j = 0; j < ARRAY_SIZE(w); j++) {
+            w[j].x = worlds->worlds[i]->n;
+            w[j].n_warm = 0;
+            bench_steady(&w[j], n_warm(w[j].x), n_windows);
+            bench_print_median("cost-by-neighbours", w[j].label, &w[j]);
+        }
+        destroy_all(w, ARRAY_SIZE(w));
+    }
+}
+
+static void
+translate_l2(struct worlds *worlds, size_t n_rounds, size_t n_windows)
 {
     struct bench_floor_tx *floor_tx = bench_floor_tx_create(N_L2, 0);
     struct bench_floor_rx *floor_rx = bench_floor_rx_create(N_L2);
-    struct bench_workload w[4 + 6 * N_COUNTS];
-    struct bench_workload *tx_floor = &w[0], *rx_floor = &w[1];
-    struct bench_workload *tx = &w[2], *rx = tx + N_COUNTS;
-    struct bench_workload *send = rx + N_COUNTS, *receive = send + N_COUNTS;
-    struct bench_workload *cmap = receive + N_COUNTS;
-    struct bench_workload *line = cmap + N_COUNTS;
-    struct bench_workload *tx_floor2 = line + N_COUNTS;
-    struct bench_workload *rx_floor2 = tx_floor2 + 1;
+    struct bench_workload tx_floor = bench_floor_tx_workload(floor_tx);
+    struct bench_workload rx_floor = bench_floor_rx_workload(floor_rx);
 
-    *tx_floor = *tx_floor2 = bench_floor_tx_workload(floor_tx);
-    *rx_floor = *rx_floor2 = bench_floor_rx_workload(floor_rx);
-    for (size_t i = 0; i < N_COUNTS; i++) {
-        tx[i] = bench_tx_workload(worlds->tx[i]);
-        rx[i] = bench_rx_workload(worlds->rx[i]);
-        send[i] = bench_driver_workload(worlds->send[i]);
-        receive[i] = bench_driver_workload(worlds->receive[i]);
-        cmap[i] = bench_cmap_workload(worlds->cmaps[i]);
-        line[i] = bench_floor_tx_workload(worlds->floors[i]);
-    }
-
-    const struct bench_figure figures[] = {
-        { "tx-floor-1k", &tx[COUNT_1K], tx_floor, false },
-        { "tx-floor-1m", &tx[COUNT_1M], tx_floor, false },
-        { "rx-floor-1k", &rx[COUNT_1K], rx_floor, false },
-        { "rx-floor-1m", &rx[COUNT_1M], rx_floor, false },
-        { "neighbours-1m-tx", &tx[COUNT_1M], &tx[COUNT_1K], false },
-        { "neighbours-1m-rx", &rx[COUNT_1M], &rx[COUNT_1K], false },
-        { "tx-floor-1k", tx_floor2, tx_floor, true },
-        { "tx-floor-1m", tx_floor2, tx_floor, true },
-        { "rx-floor-1k", rx_floor2, rx_floor, true },
-        { "rx-floor-1m", rx_floor2, rx_floor, true },
-    };
-    bench_rounds(w, ARRAY_SIZE(w), figures, ARRAY_SIZE(figures), n_rounds);
-
-    for (size_t i = 0; i < N_COUNTS; i++) {
-        bench_print_median("cost-by-neighbours", "transmit", &tx[i]);
-        bench_print_median("cost-by-neighbours", "receive", &rx[i]);
-        bench_print_median("cost-by-neighbours", "transmit driver", &send[i]);
-        bench_print_median("cost-by-neighbours", "receive driver",
-                           &receive[i]);
-        bench_print_median("cost-by-neighbours", "cmap", &cmap[i]);
-        bench_print_median("cost-by-neighbours", line[i].label, &line[i]);
-        tx_floor->x = rx_floor->x = tx[i].x;
-        bench_print_median("cost-by-neighbours", "transmit floor", tx_floor);
-        bench_print_median("cost-by-neighbours", "receive floor", rx_floor);
-    }
-    destroy_all(w, ARRAY_SIZE(w));
+    figures("tx-floor-1k", "tx-floor-1m", "neighbours-1m-tx", tx_floor,
+            bench_tx_workload(worlds->tx[COUNT_1K]),
+            bench_tx_workload(worlds->tx[COUNT_1M]), n_rounds);
+    figures("rx-floor-1k", "rx-floor-1m", "neighbours-1m-rx", rx_floor,
+            bench_rx_workload(worlds->rx[COUNT_1K]),
+            bench_rx_workload(worlds->rx[COUNT_1M]), n_rounds);
+    translate_series(worlds, tx_floor, rx_floor, n_windows);
     bench_floor_tx_destroy(floor_tx);
     bench_floor_rx_destroy(floor_rx);
 }
@@ -200,7 +220,8 @@ bench_translate(enum bench_effort effort)
     struct worlds worlds;
 
     worlds_create(&worlds, effort);
-    translate_l2(&worlds, bench_choose(effort, 8, 250, 1500));
+    translate_l2(&worlds, bench_choose(effort, 8, 400, 2000),
+                 bench_choose(effort, 4, 150, 1000));
     translate_l3(&worlds, bench_choose(effort, 2 * N_L2, N_L3, N_L3),
                  bench_choose(effort, 2, 60, 400));
     worlds_destroy(&worlds);

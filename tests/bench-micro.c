@@ -149,6 +149,9 @@ bench_print_median(const char *series, const char *label,
 
 /* Rounds. */
 
+/* Where many windows do not count, there are so many times more of them. */
+#define MAX_TRIES 3
+
 /* Returns ns, or a negative value if the window does not count. */
 static double
 run_window(struct bench_workload *w)
@@ -168,15 +171,22 @@ run_window(struct bench_workload *w)
     return ns;
 }
 
+/* Warms up, runs a window of 'w', and notes the result.  It does not count if
+ * another thread has used the caches since the warming up began. */
 static void
 measure(struct bench_workload *w)
 {
+    long int switches = count_switches();
     double ns;
 
     for (size_t i = 0; i < w->n_warm; i++) {
         run_window(w);
     }
     ns = run_window(w);
+    if (count_switches() != switches && !count_all) {
+        ns = -1;
+    }
+
     w->ns = ns / (w->units ? w->units : BENCH_WINDOW);
     if (ns >= 0) {
         if (w->n_samples == w->allocated_samples) {
@@ -192,7 +202,12 @@ bench_rounds(struct bench_workload w[], size_t n,
              const struct bench_figure figures[], size_t n_figures,
              size_t n_rounds)
 {
-    for (size_t round = 0; round < n_rounds; round++) {
+    size_t n_complete = 0;
+
+    for (size_t round = 0;
+         n_complete < n_rounds && round < MAX_TRIES * n_rounds; round++) {
+        bool complete = true;
+
         for (size_t i = 0; i < n; i++) {
             measure(&w[round % 2 ? n - 1 - i : i]);
         }
@@ -202,8 +217,11 @@ bench_rounds(struct bench_workload w[], size_t n,
             if (f->subject->ns >= 0 && f->reference->ns >= 0) {
                 bench_print_ratio(f->name, f->control, f->subject->ns,
                                   f->reference->ns, "ns");
+            } else {
+                complete = false;
             }
         }
+        n_complete += complete;
         ovsrcu_quiesce();
     }
     fflush(stdout);
@@ -215,6 +233,19 @@ bench_workload_destroy(struct bench_workload *w)
     free(w->samples);
     w->samples = NULL;
     w->n_samples = w->allocated_samples = 0;
+}
+
+void
+bench_steady(struct bench_workload *w, size_t n_warm, size_t n_windows)
+{
+    for (size_t i = 0; i < n_warm; i++) {
+        run_window(w);
+        ovsrcu_quiesce();
+    }
+    for (size_t i = 0; i < n_windows; i++) {
+        measure(w);
+        ovsrcu_quiesce();
+    }
 }
 
 size_t

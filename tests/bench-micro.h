@@ -91,11 +91,15 @@ struct bench_figure {
     bool control;
 };
 
-/* Runs 'n_rounds' rounds of the 'n' workloads 'w', and prints what each is
- * worth to the 'n_figures' figures. */
+/* Runs 'n_rounds' rounds of the 'n' workloads 'w', or more if in some of them a
+ * window did not count, and prints what each is worth to the 'n_figures'
+ * figures. */
 void bench_rounds(struct bench_workload w[], size_t n,
                   const struct bench_figure figures[], size_t n_figures,
                   size_t n_rounds);
+/* Runs 'n_warm' and then 'n_windows' windows of 'w': as it is if there is
+ * nothing else.  For series. */
+void bench_steady(struct bench_workload *w, size_t n_warm, size_t n_windows);
 /* Prints the median of workload 'w' as a point of series 'series' and label
  * 'label'; nothing if it has no window that counts. */
 void bench_print_median(const char *series, const char *label,
