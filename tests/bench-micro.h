@@ -91,8 +91,8 @@ struct bench_figure {
     bool control;
 };
 
-/* Runs 'n_rounds' rounds of the 'n' workloads 'w', or more if in some of them a
- * window did not count, and prints what each is worth to the 'n_figures'
+/* Runs 'n_rounds' rounds of the 'n' workloads 'w', or more if in some of them
+ * a window did not count, and prints what each is worth to the 'n_figures'
  * figures. */
 void bench_rounds(struct bench_workload w[], size_t n,
                   const struct bench_figure figures[], size_t n_figures,
