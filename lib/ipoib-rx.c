@@ -986,7 +986,12 @@ rx_finish_copies(struct rx *rx, struct ibv_wc *wc, size_t n,
     size_t n_gaps = 0;
 
     for (size_t i = 0; i < n; i++) {
-        packets[i] = rx_any(rx, &wc[i], rx_search(rx, burst->keys[i]));
+        struct ipoib_neigh_fast *neigh = burst->neighs[i];
+
+        if (OVS_UNLIKELY(!ipoib_neigh_has_lid(neigh, burst->keys[i]))) {
+            neigh = rx_search(rx, burst->keys[i]);
+        }
+        packets[i] = rx_any(rx, &wc[i], neigh);
         n_gaps += !packets[i];
     }
     return n_gaps;

@@ -294,7 +294,7 @@ tx_put(struct tx_out *out, uint8_t *eth, size_t ip_len, struct ibv_ah *ah,
 
 /* The same for '*packetp', whose data is at 'eth', for any length, and where
  * there may be no room: then it is dropped. */
-static void
+static inline ALWAYS_INLINE void
 tx_append(struct tx *tx, struct dp_packet **packetp, uint8_t *eth,
           size_t ip_len, struct ibv_ah *ah, uint32_t qpn)
 {
@@ -903,29 +903,29 @@ static inline ALWAYS_INLINE void
 tx_classify(struct dp_packet *const packets[], size_t n,
             const struct ipoib_index_view *view, struct tx_burst *burst)
 {
-    uint64_t keys = 0;
+    uint32_t others = 0;        /* A bit for each. */
 
+    BUILD_ASSERT_DECL(NETDEV_MAX_BURST <= 32);
     IPOIB_UNROLL
     for (size_t i = 0; i < n; i++) {
         uint8_t *eth = ipoib_pkt_data(packets[i]);
         uint64_t key = ipoib_classify_plain(packets[i], eth,
                                             &burst->ip_lens[i]);
 
-        keys |= key;
+        if (OVS_UNLIKELY(key == IPOIB_NEIGH_NO_KEY)) {
+            others |= 1u << i;
+        }
         burst->eths[i] = eth;
         burst->keys[i] = key;
         burst->homes[i] = ipoib_index_home(view, key, &burst->hashes[i]);
     }
-    if (OVS_LIKELY(keys != IPOIB_NEIGH_NO_KEY)) {
-        return;
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (burst->keys[i] == IPOIB_NEIGH_NO_KEY) {
-            burst->keys[i] = ipoib_classify_any(packets[i], burst->eths[i],
-                                                &burst->ip_lens[i]);
-            burst->homes[i] = ipoib_index_home(view, burst->keys[i],
-                                               &burst->hashes[i]);
-        }
+    for (; OVS_UNLIKELY(others); others = zero_rightmost_1bit(others)) {
+        size_t i = raw_ctz(others);
+
+        burst->keys[i] = ipoib_classify_any(packets[i], burst->eths[i],
+                                            &burst->ip_lens[i]);
+        burst->homes[i] = ipoib_index_home(view, burst->keys[i],
+                                           &burst->hashes[i]);
     }
 }
 

@@ -70,6 +70,7 @@ tests/ovstest-main.c: Makefile
 TESTSUITE_AT = \
 	tests/testsuite.at \
 	tests/ipoib-bench-harness.at \
+	tests/ipoib-bench-instructions.at \
 	tests/ipoib-bench-vswitchd.at \
 	tests/ipoib-datapath.at \
 	tests/ipoib-docs.at \
