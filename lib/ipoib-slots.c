@@ -269,8 +269,14 @@ ipoib_slots_fast(const struct ipoib_slots *s, uint32_t slot)
 void
 ipoib_slots_memory(const struct ipoib_slots *s, size_t *fast, size_t *slow)
 {
-    *fast = s->lines_used;
-    *slow = sizeof *s + s->n_chunks * chunk_size(s)
+    size_t lines = ROUND_UP((s->end + (size_t) 1) * CACHE_LINE_SIZE,
+                            get_page_size());
+
+    /* The system gives small pages, as those of chunks, when they are
+     * touched. */
+    *fast = s->lines_used <= IPOIB_PAGES_HUGE ? lines : s->lines_used;
+    *slow = sizeof *s + s->n_chunks * sizeof(struct chunk)
+            + s->end * s->slow_size
             + s->allocated_chunks * sizeof *s->chunks
             + (s->retired.allocated + s->spare.allocated) * sizeof(uint32_t);
 }

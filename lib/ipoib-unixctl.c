@@ -691,7 +691,7 @@ memory_add(struct ipoib_dev *dev, struct json *rows)
 {
     const struct ipoib_partition *part = dev->part;
     struct json *json = json_object_create();
-    size_t rx = 0, tx = 0;
+    size_t rx = 0, tx = 0, neighs_fast, neighs;
 
     put_dev(json, dev);
     if (part->pool) {
@@ -713,6 +713,10 @@ memory_add(struct ipoib_dev *dev, struct json *rows)
     }
     put_int(json, "receive-queue-bytes", rx);
     put_int(json, "transmit-queue-bytes", tx);
+    ipoib_neigh_table_memory(part->shared.neighs, &neighs_fast, &neighs);
+    put_int(json, "neighbours", ipoib_neigh_table_count(part->shared.neighs));
+    put_int(json, "neighbour-bytes", neighs);
+    put_int(json, "neighbour-bytes-data-path", neighs_fast);
     json_array_add(rows, json);
 }
 
