@@ -15,11 +15,13 @@
 #include <config.h>
 #include "ipoib-tx-offload.h"
 
+#include <netinet/in.h>
 #include "dp-packet.h"
 #include "ipoib-compat.h"
 #include "ipoib-neigh.h"
 #include "ipoib-offload.h"
 #include "ipoib-ring.h"
+#include "packets.h"
 #include "util.h"
 
 /* Packets are gathered, and sent when there are NETDEV_MAX_BURST of them: such
@@ -28,6 +30,7 @@ struct tx_offload {
     struct ipoib_txq *txq;
     unsigned int class;
     ipoib_tx_send_func *send;
+    bool use_device;            /* It computes checksums. */
     struct dp_packet_batch batch;
     bool for_device;            /* What 'batch' has is. */
 };
@@ -85,12 +88,7 @@ find_way(const struct tx_offload *tx, const struct dp_packet *packet)
                                                           slot);
         uint32_t neigh_mtu = neigh->mtu;
 
-        bool csum, clamp;
-
-        /* What is yet to be changed is completed here. */
-        atomic_read_relaxed(&shared->tx_csum, &csum);
-        atomic_read_relaxed(&shared->clamp_mss, &clamp);
-        way.direct = csum && !clamp && neigh_mtu;
+        way.direct = tx->use_device && neigh_mtu;
         way.mtu = neigh_mtu ? MIN(way.mtu, neigh_mtu) : way.mtu;
     }
     return way;
@@ -154,16 +152,31 @@ offload_checksum(struct tx_offload *tx, struct dp_packet *packet,
     offload_add(tx, packet, for_device);
 }
 
+/* True if 'packet', to be cut into segments, is one already. */
+static bool
+is_one_segment(const struct dp_packet *packet,
+               const struct ipoib_offload *offload, const struct way *way)
+{
+    size_t segsz = ipoib_pkt_segment_size(packet);
+
+    return (offload->proto == IPPROTO_TCP && offload->ip_len <= way->mtu
+            && (!segsz || (offload->ip_len - offload->l4_ofs - TCP_HEADER_LEN
+                           <= segsz)));
+}
+
 /* Sends 'packet', which is not complete. */
 static void
 offload_one(struct tx_offload *tx, struct dp_packet *packet)
 {
+    bool is_tso = ipoib_pkt_is_tso(packet);
+    struct way way = { .direct = false };
     struct ipoib_offload offload;
 
     if (ipoib_offload_parse(packet, &offload)) {
-        struct way way = find_way(tx, packet);
-
-        if (!ipoib_pkt_is_tso(packet)) {
+        if (is_tso || tx->use_device) {
+            way = find_way(tx, packet);
+        }
+        if (!is_tso || is_one_segment(packet, &offload, &way)) {
             offload_checksum(tx, packet, &offload, &way);
             return;
         } else if (offload_segments(tx, packet, &offload, &way)) {
@@ -175,11 +188,28 @@ offload_one(struct tx_offload *tx, struct dp_packet *packet)
     dp_packet_delete(packet);
 }
 
+/* True if the device computes checksums, and nothing in packets is to be
+ * changed between here and there. */
+static bool
+may_use_device(struct ipoib_shared *shared)
+{
+    bool csum, clamp;
+
+    atomic_read_relaxed(&shared->tx_csum, &csum);
+    atomic_read_relaxed(&shared->clamp_mss, &clamp);
+    return csum && !clamp;
+}
+
 void
 ipoib_tx_offload_batch(struct ipoib_txq *txq, struct dp_packet_batch *batch,
                        unsigned int class, ipoib_tx_send_func *send)
 {
-    struct tx_offload tx = { .txq = txq, .class = class, .send = send };
+    struct tx_offload tx = {
+        .txq = txq,
+        .class = class,
+        .send = send,
+        .use_device = may_use_device(txq->shared),
+    };
     struct dp_packet *packet;
 
     ipoib_batch_init(&tx.batch);

@@ -667,6 +667,20 @@ check_tx_segments(struct gw *gw, struct ipoib_neigh *neigh)
     ovs_assert(counter(&stats->offload_segmented) == 1);
     ovs_assert(counter(&stats->offload_segments) == n);
 
+    /* It is a segment, or does not even have data. */
+    for (s.len = 0; s.len <= 2004; s.len += 2004) {
+        uint64_t n_csum = counter(&stats->offload_csum);
+        const struct null_send *send;
+
+        packets[0] = make_to_neigh(&s, neigh, flags);
+        send_batch(gw, packets, 1);
+        send = &gw->hca->sent[(gw->hca->n_sent - 1) % NULL_MAX];
+        ovs_assert(send->len == 44 + s.len);
+        check_checksums(&s, send->data + 4, send->len - 4);
+        ovs_assert(counter(&stats->offload_csum) == n_csum + 1);
+        ovs_assert(counter(&stats->offload_segmented) == 1);
+    }
+
     /* The path takes less. */
     ipoib_neigh_set_ah(gw->shared.neighs, neigh, gw_ah(1), 1000);
     s.len = 2000;
