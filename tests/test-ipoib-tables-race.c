@@ -253,10 +253,17 @@ index_race(void)
 }
 
 static void
-test_ipoib_tables_race_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
+test_ipoib_tables_race_main(int argc, char *argv[])
 {
-    table_race();
-    index_race();
+    const char *what = argc > 1 ? argv[1] : "";
+
+    if (!strcmp(what, "table")) {
+        table_race();
+    } else if (!strcmp(what, "index")) {
+        index_race();
+    } else {
+        ovs_fatal(0, "\"%s\": is neither table nor index", what);
+    }
 }
 
 OVSTEST_REGISTER("test-ipoib-tables-race", test_ipoib_tables_race_main);
