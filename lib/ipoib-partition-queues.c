@@ -57,6 +57,7 @@ partition_create_txqs(struct ipoib_partition *part,
             .id = part->n_txq,
             .n_desc = config->n_txq_desc,
             .mtu = ib_mtu_bytes(part->port->attr.max_mtu),
+            .numa_id = part->hca->numa_id,
         };
         struct ipoib_txq *txq;
         int error = ipoib_txq_create(&part->shared, &params, &txq);
@@ -136,6 +137,7 @@ partition_create_rxqs(struct ipoib_partition *part,
             .ud = part->ud,
             .id = part->n_rxq,
             .n_desc = config->n_rxq_desc - N_IN_OVS,
+            .numa_id = part->hca->numa_id,
             .use_srq = part->hca->attr.max_srq > 0,
         };
         struct ipoib_rxq *rxq;

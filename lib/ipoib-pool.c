@@ -92,6 +92,27 @@ map_frames(size_t len, size_t align, int numa_id)
     return p;
 }
 
+void *
+ipoib_pool_alloc_pages(size_t len, int numa_id)
+{
+    void *p = mmap(NULL, len, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (p == MAP_FAILED) {
+        ovs_abort(errno, "no memory for %"PRIuSIZE" bytes", len);
+    }
+    prefer_numa_node(p, len, numa_id);
+    return p;
+}
+
+void
+ipoib_pool_free_pages(void *p, size_t len)
+{
+    if (p) {
+        munmap(p, len);
+    }
+}
+
 /* Frees 'pool', all of whose buffers are back and which is detached. */
 static void
 pool_free(struct ipoib_pool *pool)

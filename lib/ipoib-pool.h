@@ -107,6 +107,11 @@ size_t ipoib_pool_buf_size(const struct ipoib_pool *); /* 40 + MTU. */
 struct ibv_mr *ipoib_pool_reg_mr(const struct ipoib_verbs *, struct ibv_pd *,
                                  void *addr, size_t len, int access);
 
+/* 'len' bytes of zeros for a queue, from NUMA node 'numa_id' if that is not
+ * negative and has some.  Pages take memory as they are touched. */
+void *ipoib_pool_alloc_pages(size_t len, int numa_id);
+void ipoib_pool_free_pages(void *, size_t len);
+
 struct ipoib_pool_stats {
     const char *kind;
     size_t n_bufs;

@@ -31,7 +31,12 @@ VLOG_DEFINE_THIS_MODULE(ipoib_ring);
 /* Messages to and from the control thread, of each queue. */
 #define RING_SIZE 1024
 
-/* What is asked for; the device may give less or more. */
+/* What is sent inline: so much is asked for, and the device may give less or
+ * more.  What is longer is sent from where it is, wherever that can be:
+ * measured with interleaved windows, with buffers in and out of the cache,
+ * copying it to a slot takes 1.08 times as long at 128 bytes, 1.2 times at
+ * 512 and 1.5 times at 1500, so that there is no size from which on copying
+ * would be better. */
 #define MAX_INLINE 128
 
 /* Makes a UD QP, started, that receives through 'srq' or else by itself.
@@ -124,7 +129,8 @@ ipoib_rxq_create(struct ipoib_shared *shared,
                  struct ipoib_rxq **rxqp)
 {
     struct ipoib_rxq *rxq = xzalloc_cacheline(sizeof *rxq);
-    struct ipoib_rxq_private *priv = xzalloc_cacheline(sizeof *priv);
+    struct ipoib_rxq_private *priv
+        = ipoib_pool_alloc_pages(sizeof *priv, params->numa_id);
     int error;
 
     *rxqp = NULL;
@@ -227,7 +233,7 @@ ipoib_rxq_destroy(struct ipoib_rxq *rxq)
     ipoib_msgq_destroy(rxq->to_control);
     ipoib_msgq_destroy(rxq->from_control);
     free(rxq->priv->spare);
-    free_cacheline(rxq->priv);
+    ipoib_pool_free_pages(rxq->priv, sizeof *rxq->priv);
     free_cacheline(rxq);
 }
 
@@ -317,6 +323,15 @@ txq_init(struct ipoib_txq *txq, const struct ipoib_txq_params *params)
     return txq->qp ? 0 : errno;
 }
 
+/* Bytes at 'mem', where 'held' is too. */
+static size_t
+slots_memory(const struct ipoib_txq *txq)
+{
+    const struct ipoib_txq_slots *slots = txq->slots;
+
+    return (size_t) txq->n_desc * (slots->slot_size + sizeof *slots->held);
+}
+
 int
 ipoib_txq_create(struct ipoib_shared *shared,
                  const struct ipoib_txq_params *params,
@@ -341,8 +356,9 @@ ipoib_txq_create(struct ipoib_shared *shared,
     slots->pkey_index = params->ud.pkey_index;
     slots->mask = txq->n_desc - 1;
     slots->slot_size = ROUND_UP(params->mtu, CACHE_LINE_SIZE);
-    slots->mem = xmalloc_pagealign((size_t) txq->n_desc * slots->slot_size);
-    slots->held = xcalloc(txq->n_desc, sizeof *slots->held);
+    slots->mem = ipoib_pool_alloc_pages(slots_memory(txq), params->numa_id);
+    slots->held = (void *) (slots->mem
+                            + (size_t) txq->n_desc * slots->slot_size);
     for (size_t i = 0; i < NETDEV_MAX_BURST; i++) {
         struct ipoib_tx_wr *wr = &slots->wrs[i];
 
@@ -393,16 +409,15 @@ ipoib_txq_destroy(struct ipoib_txq *txq)
     if (slots->mr && !error) {
         error = verbs->dereg_mr(slots->mr);
     }
+    for (size_t i = 0; i < txq->n_desc; i++) {
+        dp_packet_delete(slots->held[i]);
+    }
     if (error) {
         VLOG_ERR("destroying transmit queue %u failed (%s)", txq->id,
                  ovs_strerror(error));
     } else {
-        free_pagealign(slots->mem);
+        ipoib_pool_free_pages(slots->mem, slots_memory(txq));
     }
-    for (size_t i = 0; i < txq->n_desc; i++) {
-        dp_packet_delete(slots->held[i]);
-    }
-    free(slots->held);
     if (slots->grace) {
         ovs_mutex_lock(&grace_mutex);
         slots->grace->waker = NULL;
@@ -418,10 +433,8 @@ ipoib_txq_destroy(struct ipoib_txq *txq)
 size_t
 ipoib_txq_memory(const struct ipoib_txq *txq)
 {
-    const struct ipoib_txq_slots *slots = txq->slots;
-
-    return sizeof *txq + sizeof *slots + ipoib_msgq_memory(RING_SIZE)
-           + txq->n_desc * (slots->slot_size + sizeof *slots->held);
+    return sizeof *txq + sizeof *txq->slots + ipoib_msgq_memory(RING_SIZE)
+           + slots_memory(txq);
 }
 
 /* Replaces state 'from' by 'to'; false if it is another state. */

@@ -114,6 +114,7 @@ struct ipoib_rxq_params {
                                  * base QP: ipoib_ctlq_cq(). */
     struct ipoib_ud_params ud;  /* Port, P_Key index and Q_Key. */
     unsigned int id, n_desc;
+    int numa_id;                /* Of the device; or negative. */
     bool use_srq;
 };
 /* 0 or a positive errno value, and then '*rxqp' is NULL. */
@@ -196,6 +197,7 @@ struct ipoib_txq_params {
     struct ipoib_ud_params ud;
     unsigned int id, n_desc;
     size_t mtu;                 /* IB MTU in bytes: size of a slot. */
+    int numa_id;                /* Where to have the slots; or negative. */
 };
 int ipoib_txq_create(struct ipoib_shared *, const struct ipoib_txq_params *,
                      struct ipoib_txq **txqp);
