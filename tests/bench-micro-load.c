@@ -26,9 +26,6 @@
 #include "ovs-rcu.h"
 #include "timeval.h"
 #include "util.h"
-#ifdef HAVE_AF_XDP
-#include "netdev-afxdp-pool.h"
-#endif
 
 /* Tables. */
 
@@ -217,30 +214,39 @@ bench_txq_create(struct bench_world *world)
     return txq;
 }
 
-/* Has OVS forget, or remember, where to release 'packet'.  Returns false if it
- * is not of a kind of which that can be said. */
+/* Has OVS not release 'packet', if there is a way to.  Returns false if there
+ * is none.  A build without DPDK does nothing to release a packet of DPDK's; in
+ * others there are packets of AF_XDP without a pool. */
 static bool
-set_keep(struct dp_packet *packet OVS_UNUSED, struct umem_pool *mpool
-         OVS_UNUSED)
+set_keep(struct bench_tx *tx, struct dp_packet *packet)
 {
+#ifndef DPDK_NETDEV
+    tx->source = packet->source;
+    packet->source = DPBUF_DPDK;
+    return true;
+#else
 #ifdef HAVE_AF_XDP
     if (packet->source == DPBUF_AFXDP) {
-        CONTAINER_OF(packet, struct dp_packet_afxdp, packet)->mpool = mpool;
+        struct dp_packet_afxdp *xpacket
+            = CONTAINER_OF(packet, struct dp_packet_afxdp, packet);
+
+        tx->umem = xpacket->mpool;
+        xpacket->mpool = NULL;
         return true;
     }
 #endif
     return false;
+#endif
 }
 
-static struct umem_pool *
-pool_of_packet(struct dp_packet *packet OVS_UNUSED)
+static void
+unset_keep(const struct bench_tx *tx, struct dp_packet *packet)
 {
-#ifdef HAVE_AF_XDP
-    if (packet->source == DPBUF_AFXDP) {
-        return CONTAINER_OF(packet, struct dp_packet_afxdp, packet)->mpool;
-    }
+#ifndef DPDK_NETDEV
+    packet->source = tx->source;
+#elif defined(HAVE_AF_XDP)
+    CONTAINER_OF(packet, struct dp_packet_afxdp, packet)->mpool = tx->umem;
 #endif
-    return NULL;
 }
 
 /* Frames begin where a cache line does, as those that come from NICs. */
@@ -274,8 +280,7 @@ bench_tx_create(struct bench_world *world, size_t n, size_t ip_len, bool keep)
     tx->random = (struct bench_random) BENCH_RANDOM_INITIALIZER;
     for (size_t i = 0; keep && i < n; i++) {
         take_packet(tx, i);
-        tx->umem = pool_of_packet(tx->packets[i]);
-        if (!set_keep(tx->packets[i], NULL)) {
+        if (!set_keep(tx, tx->packets[i])) {
             dp_packet_delete(tx->packets[i]);
             tx->packets[i] = NULL;
             keep = false;
@@ -300,7 +305,7 @@ bench_tx_destroy(struct bench_tx *tx)
         struct dp_packet *packet = tx->packets[i & (tx->n - 1)];
 
         if (all) {
-            set_keep(packet, tx->umem);
+            unset_keep(tx, packet);
         }
         dp_packet_delete(packet);
     }

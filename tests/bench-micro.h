@@ -327,7 +327,8 @@ struct bench_tx {
     struct ipoib_txq *txq;
     size_t n, ip_len;
     bool keep;                  /* Packets stay when they are sent ... */
-    struct umem_pool *umem;     /* ... which are of this pool. */
+    enum dp_packet_source source; /* ... whose source is this, */
+    struct umem_pool *umem;     /* and whose pool this. */
     struct dp_packet **packets;
     uint8_t **data;             /* Of 'packets'. */
     uint32_t *neighs;           /* Destinations. */
