@@ -18,6 +18,7 @@
 #include <netinet/in.h>
 #include "dp-packet.h"
 #include "ipoib-compat.h"
+#include "ipoib-mtu.h"
 #include "ipoib-ring.h"
 #include "packets.h"
 
@@ -46,4 +47,23 @@ ipoib_rx_mark_good(struct ipoib_rxq *rxq, const struct ibv_wc wc[],
         }
     }
     ipoib_count(&rxq->stats.offload_csum, n_good);
+}
+
+void
+ipoib_rx_clamp(struct ipoib_rxq *rxq, struct dp_packet_batch *batch,
+               uint32_t mtu)
+{
+    struct dp_packet *packet;
+
+    DP_PACKET_BATCH_FOR_EACH (i, packet, batch) {
+        struct eth_header *eth = dp_packet_data(packet);
+        uint16_t type = ntohs(eth->eth_type);
+        const uint8_t *ip = (const uint8_t *) (eth + 1);
+        size_t ip_len = (type == ETH_TYPE_IP ? (ip[2] << 8) | ip[3]
+                         : IPV6_HEADER_LEN + ((ip[4] << 8) | ip[5]));
+
+        if (ipoib_mtu_clamp_mss(type, eth + 1, ip_len, mtu)) {
+            ipoib_count(&rxq->stats.mss_clamped, 1);
+        }
+    }
 }

@@ -15,10 +15,14 @@
 #ifndef IPOIB_RX_OFFLOAD_H
 #define IPOIB_RX_OFFLOAD_H 1
 
+/* Passes over packets that were received, for what not all of them want. */
+
 #include <infiniband/verbs.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct dp_packet;
+struct dp_packet_batch;
 struct ipoib_rxq;
 
 /* Marks those of 'packets', each of which was made of the completion in 'wc'
@@ -26,5 +30,9 @@ struct ipoib_rxq;
  * good: of IPv4 and of TCP or UDP. */
 void ipoib_rx_mark_good(struct ipoib_rxq *, const struct ibv_wc wc[],
                         struct dp_packet *packets[], size_t n);
+
+/* Keeps the MSS of TCP's SYNs in 'batch' to IP packets of 'mtu' bytes. */
+void ipoib_rx_clamp(struct ipoib_rxq *, struct dp_packet_batch *batch,
+                    uint32_t mtu);
 
 #endif /* ipoib-rx-offload.h */

@@ -897,25 +897,6 @@ rx_cut(struct rx *rx, struct dp_packet_batch *batch)
     rx_deliver_waiting(rx->rxq, batch);
 }
 
-/* Keeps the MSS of TCP's SYNs in 'batch' to the MTUs of both sides. */
-static void
-rx_clamp(struct rx *rx, struct dp_packet_batch *batch)
-{
-    struct dp_packet *packet;
-
-    DP_PACKET_BATCH_FOR_EACH (i, packet, batch) {
-        struct eth_header *eth = dp_packet_data(packet);
-        uint16_t type = ntohs(eth->eth_type);
-        const uint8_t *ip = (const uint8_t *) (eth + 1);
-        size_t ip_len = (type == ETH_TYPE_IP ? (ip[2] << 8) | ip[3]
-                         : IPV6_HEADER_LEN + ((ip[4] << 8) | ip[5]));
-
-        if (ipoib_mtu_clamp_mss(type, eth + 1, ip_len, rx->clamp)) {
-            ipoib_count(&rx->rxq->stats.mss_clamped, 1);
-        }
-    }
-}
-
 /* Takes the NULLs out of the 'n' 'packets'.  Returns how many are left. */
 static size_t
 rx_close_gaps(struct dp_packet *packets[], size_t n)
@@ -1023,7 +1004,7 @@ rx_process(struct rx *rx, struct ibv_wc wc[], size_t n,
     }
     ipoib_batch_push_all(batch, packets, n);
     if (OVS_UNLIKELY(rx->clamp)) {
-        rx_clamp(rx, batch);
+        ipoib_rx_clamp(rx->rxq, batch, rx->clamp);
     }
 }
 
