@@ -24,6 +24,7 @@
 #include "openvswitch/dynamic-string.h"
 #include "openvswitch/json.h"
 #include "openvswitch/shash.h"
+#include "smap.h"
 #include "timeval.h"
 #include "unixctl.h"
 #include "util.h"
@@ -274,6 +275,21 @@ format_blocks(const struct json *rows, struct ds *out)
 /* ipoib/show. */
 
 static void
+put_offloads(struct json *json, const struct ipoib_partition *part)
+{
+    struct smap smap = SMAP_INITIALIZER(&smap);
+
+    ipoib_partition_offload_status(part, &smap);
+    json_object_put_string(json, "checksum-tx",
+                           smap_get(&smap, "checksum_tx"));
+    json_object_put_string(json, "checksum-rx",
+                           smap_get(&smap, "checksum_rx"));
+    json_object_put_string(json, "segmentation-tx",
+                           smap_get(&smap, "segmentation_tx"));
+    smap_destroy(&smap);
+}
+
+static void
 port_add(struct ipoib_dev *dev, struct json *rows)
 {
     struct ds peers = DS_EMPTY_INITIALIZER;
@@ -340,6 +356,7 @@ port_add(struct ipoib_dev *dev, struct json *rows)
     ds_destroy(&peers);
     json_object_put_string(json, "proxy",
                            part->config.proxy_reply ? "reply" : "forward");
+    put_offloads(json, part);
     json_array_add(rows, json);
 }
 
