@@ -33,6 +33,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-peer.c \
 	tests/test-ipoib-pool.c \
 	tests/test-ipoib-proof.c \
+	tests/test-ipoib-twins.c \
 	tests/test-ipoib-proxy.c \
 	tests/test-ipoib-sa.c \
 	tests/test-ipoib-snoop.c \
