@@ -79,8 +79,7 @@ struct null_port {
         uint8_t ip[BENCH_HEADERS_LEN];
     } headers;
     uint32_t csum;
-    uint32_t len;
-
+    uint32_t len;               /* Of packets, with the GRH's space. */
 };
 BUILD_ASSERT_DECL(sizeof(((struct null_port *) 0)->headers) == 32);
 
@@ -264,6 +263,7 @@ bench_poll_cq(struct ibv_cq *cq, int max, struct ibv_wc wc[])
 
 struct aim {
     const struct ipoib_partition *part;
+    bool ready_only;            /* Only neighbours that have a path. */
     struct bench_flow *flows;
     struct bench_rx_flow *rx_flows;
     size_t n, allocated, ready;
@@ -297,14 +297,14 @@ static void
 aim_neigh(struct ipoib_neigh *neigh, void *aim_)
 {
     struct aim *aim = aim_;
-    const struct in6_addr *ip;
     size_t i = aim->n, host = i / 4 % N_HOSTS;
     struct ibv_ah *ah;
 
-    if (!ipoib_neigh_n_ips(neigh)) {
+    atomic_read_relaxed(&ipoib_neigh_fast(aim->part->shared.neighs,
+                                          neigh->slot)->ah, &ah);
+    if (!ipoib_neigh_n_ips(neigh) || (aim->ready_only && !ah)) {
         return;
     }
-    ip = ipoib_neigh_ip(neigh, 0);
     if (i >= aim->allocated) {
         aim->flows = x2nrealloc(aim->flows, &aim->allocated,
                                 sizeof *aim->flows);
@@ -312,23 +312,19 @@ aim_neigh(struct ipoib_neigh *neigh, void *aim_)
                                  aim->allocated * sizeof *aim->rx_flows);
     }
     aim->n++;
+    aim->ready += ah != NULL;
     aim->flows[i] = (struct bench_flow) {
         .dst = neigh->mac, .src = host_mac(host),
-        .ip_dst = in6_addr_get_mapped_ipv4(ip),
+        .ip_dst = in6_addr_get_mapped_ipv4(ipoib_neigh_ip(neigh, 0)),
         .ip_src = htonl(HOST_IP + host), .port = htons(1024 + host),
     };
-    if (aim->n_hosts) {
-        host = i / 4 % aim->n_hosts;
-        aim->rx_flows[i] = (struct bench_rx_flow) {
-            .ip_src = aim->flows[i].ip_dst,
-            .ip_dst = htonl(HOST_IP + aim->hosts[host]),
-            .dst_qpn = aim->qpns[host],
-            .src_qpn = ipoib_addr_qpn(&neigh->addr), .slid = neigh->lid,
-        };
-    }
-    atomic_read_relaxed(&ipoib_neigh_fast(aim->part->shared.neighs,
-                                          neigh->slot)->ah, &ah);
-    aim->ready += ah != NULL;
+    host = i / 4 % MAX(aim->n_hosts, 1);
+    aim->rx_flows[i] = (struct bench_rx_flow) {
+        .ip_src = aim->flows[i].ip_dst,
+        .ip_dst = htonl(HOST_IP + aim->hosts[host]),
+        .dst_qpn = aim->qpns[host],
+        .src_qpn = ipoib_addr_qpn(&neigh->addr), .slid = neigh->lid,
+    };
 }
 
 /* Neighbours come in no order, so that none of the tables is gone through in
@@ -367,12 +363,31 @@ aim_dev(struct ipoib_dev *dev, void *aim_)
     }
 }
 
-char *
-bench_hca_aim(const char *name, const char *source, size_t *n, size_t *ready,
-              size_t *n_hosts)
+/* The device makes packets of 'flows', which it takes, unless it does so
+ * already. */
+static void
+aim_device(const char *name, struct bench_rx_flow *flows, size_t n)
 {
-    struct aim aim = { .n = 0 };
-    struct null_port *port;
+    struct null_port *port = shash_find_data(&ports, name);
+
+    if (!port) {
+        port = xzalloc_cacheline(sizeof *port);
+        shash_add(&ports, name, port);
+    }
+    if (port->ctx) {
+        free(flows);
+    } else {
+        free(port->flows);
+        port->flows = flows;
+        port->n = n;
+    }
+}
+
+char *
+bench_hca_aim(const char *name, const char *source, bool ready_only,
+              size_t *n, size_t *ready, size_t *n_hosts)
+{
+    struct aim aim = { .ready_only = ready_only };
     char *error;
 
     if (!ipoib_dev_for_each(name, aim_dev, &aim)) {
@@ -380,24 +395,8 @@ bench_hca_aim(const char *name, const char *source, size_t *n, size_t *ready,
     }
     aim_shuffle(&aim);
     error = bench_netdev_set_flows(source, aim.flows, aim.n);
-
-    port = shash_find_data(&ports, name);
-    if (!port) {
-        port = xzalloc_cacheline(sizeof *port);
-        shash_add(&ports, name, port);
-    }
-    if (!port->ctx) {
-        /* Not taken yet. */
-        free(port->flows);
-        port->flows = aim.n_hosts ? aim.rx_flows : NULL;
-        port->n = aim.n_hosts ? aim.n : 0;
-        if (!aim.n_hosts) {
-            free(aim.rx_flows);
-        }
-    } else {
-        free(aim.rx_flows);
-    }
     free(aim.flows);
+    aim_device(name, aim.rx_flows, aim.n_hosts ? aim.n : 0);
     *n = aim.n;
     *ready = aim.ready;
     *n_hosts = aim.n_hosts;

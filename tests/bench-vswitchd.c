@@ -444,13 +444,14 @@ bench_make_pool(struct unixctl_conn *conn, int argc OVS_UNUSED,
     reply(conn, bench_hca_make_pool(argv[1]), NULL);
 }
 
-/* bench/aim PORT SOURCE */
+/* bench/aim PORT SOURCE [ready] */
 static void
-bench_aim(struct unixctl_conn *conn, int argc OVS_UNUSED, const char *argv[],
+bench_aim(struct unixctl_conn *conn, int argc, const char *argv[],
           void *aux OVS_UNUSED)
 {
     size_t n = 0, ready = 0, hosts = 0;
-    char *error = bench_hca_aim(argv[1], argv[2], &n, &ready, &hosts);
+    char *error = bench_hca_aim(argv[1], argv[2], argc > 3, &n, &ready,
+                                &hosts);
     char *text = xasprintf("%"PRIuSIZE" %"PRIuSIZE" %"PRIuSIZE, n, ready,
                            hosts);
 
@@ -635,8 +636,8 @@ __wrap_bridge_init(const char *remote)
                              bench_open, NULL);
     unixctl_command_register("bench/pool", "PORT", 1, 1, bench_make_pool,
                              NULL);
-    unixctl_command_register("bench/aim", "PORT SOURCE", 2, 2, bench_aim,
-                             NULL);
+    unixctl_command_register("bench/aim", "PORT SOURCE [ready]", 2, 3,
+                             bench_aim, NULL);
     unixctl_command_register("bench/take", "PORT", 1, 1, bench_take, NULL);
     unixctl_command_register("bench/run", "ROUNDS TURNS WORKLOAD...", 3,
                              INT_MAX, bench_run, NULL);

@@ -167,10 +167,11 @@ struct ipoib_pool;
 extern struct ipoib_pool *bench_pool; /* NULL: no packets. */
 extern uint8_t bench_pool_tag;
 
-/* The neighbours of the ipoib port 'name' are the destinations of 'source'.
- * 'n' is how many there are, of which 'ready' can be sent to. */
-char *bench_hca_aim(const char *name, const char *source, size_t *n,
-                    size_t *ready, size_t *n_hosts);
+/* The neighbours of the ipoib port 'name', or only those that have a path, are
+ * the destinations of 'source'.  'n' is how many they are, 'ready' how many of
+ * them have a path, 'n_hosts' how many hosts are known. */
+char *bench_hca_aim(const char *name, const char *source, bool ready_only,
+                    size_t *n, size_t *ready, size_t *n_hosts);
 /* The queues of port 'name' are the device's without a fabric from now on. */
 char *bench_hca_take(const char *name);
 
