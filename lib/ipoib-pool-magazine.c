@@ -350,6 +350,25 @@ sweep_magazine(struct ipoib_magazine *m, const struct ipoib_pool *pool,
     return m->closing;
 }
 
+static bool
+any_detached(void)
+    OVS_REQUIRES(mutex)
+{
+    for (size_t i = 0; i < IPOIB_MAGAZINE_SLOTS; i++) {
+        bool detached = false;
+
+        if (pools[i]) {
+            atomic_read_relaxed(&pools[i]->detached, &detached);
+        }
+        if (detached) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* To look at a magazine takes its cache line away from its owner, and so is
+ * done only when there may be something to do. */
 void
 ipoib_magazine_sweep(long long int now)
 {
@@ -357,9 +376,8 @@ ipoib_magazine_sweep(long long int now)
     bool found = false;
 
     ovs_mutex_lock(&mutex);
-    if (!emptying) {
-        bool idle = now >= next_idle;
-
+    bool idle = now >= next_idle;
+    if (!emptying && (idle || any_detached())) {
         LIST_FOR_EACH (owner, node, &owners) {
             for (unsigned int i = 0; i < IPOIB_MAGAZINE_SLOTS; i++) {
                 struct ipoib_magazine *m;

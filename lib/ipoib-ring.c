@@ -148,7 +148,8 @@ ipoib_rxq_create(struct ipoib_shared *shared,
     rxq->priv = priv;
     priv->pd = params->pd;
     priv->chain = MAX(1, MIN(IPOIB_RX_CHAIN, rxq->n_desc / 2));
-    priv->spare = xcalloc(rxq->n_desc + IPOIB_RX_CHAIN, sizeof *priv->spare);
+    priv->spare = xmalloc((rxq->n_desc + IPOIB_RX_CHAIN)
+                          * sizeof *priv->spare);
     for (size_t i = 0; i < IPOIB_RX_CHAIN; i++) {
         priv->wr[i].sg_list = &priv->sge[i];
         priv->wr[i].num_sge = 1;
@@ -569,7 +570,7 @@ ipoib_ctlq_create(const struct ipoib_verbs *verbs, struct ibv_context *ctx,
     q->slot_size = ROUND_UP(mtu, CACHE_LINE_SIZE);
     q->n_slots = q->n_free = n_slots;
     q->mem = xmalloc_pagealign(n_slots * q->slot_size);
-    q->slots = xcalloc(n_slots, sizeof *q->slots);
+    q->slots = ipoib_pool_alloc_pages(n_slots * sizeof *q->slots, -1);
     q->free = xcalloc(n_slots, sizeof *q->free);
     for (uint32_t i = 0; i < n_slots; i++) {
         q->free[i] = i;
@@ -607,7 +608,7 @@ ipoib_ctlq_destroy(struct ipoib_ctlq *q)
     } else {
         free_pagealign(q->mem);
     }
-    free(q->slots);
+    ipoib_pool_free_pages(q->slots, q->n_slots * sizeof *q->slots);
     free(q->free);
     free(q);
 }
