@@ -18,9 +18,10 @@
 /* A map from 64-bit keys to 32-bit slot numbers, for the data path.
  *
  * Neighbours, hosts, their addresses and groups live in arrays of slots; what
- * differs is the key under which a slot is found.  This map is the one that
- * all of them use: buckets of one cache line, which hold five keys and slots,
- * looked up in batches with prefetch.
+ * differs is the key under which a slot is found.  This map has the keys in
+ * it: buckets of one cache line hold five keys and slots, looked up in batches
+ * with prefetch.  Where the key is in what the slot has for readers as well,
+ * ipoib-index takes half the memory.
  *
  * Thread-safety: one writer at a time; any number of readers, which take no
  * lock and may be in the middle of a look-up while the writer inserts,
