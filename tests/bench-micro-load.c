@@ -215,8 +215,8 @@ bench_txq_create(struct bench_world *world)
 }
 
 /* Has OVS not release 'packet', if there is a way to.  Returns false if there
- * is none.  A build without DPDK does nothing to release a packet of DPDK's; in
- * others there are packets of AF_XDP without a pool. */
+ * is none.  A build without DPDK does nothing to release a packet of DPDK's;
+ * in others there are packets of AF_XDP without a pool. */
 static bool
 set_keep(struct bench_tx *tx, struct dp_packet *packet)
 {
