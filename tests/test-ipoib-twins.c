@@ -61,8 +61,12 @@ open_twins(void)
         }
         twins[i] = gw_open(256, 64);
         atomic_store_relaxed(&twins[i]->shared.group_mtu, LONGEST);
+        atomic_store_relaxed(&twins[i]->shared.mtu, LONGEST);
         for (unsigned int j = 0; j < N_NEIGHS; j++) {
-            gw_add_neigh(twins[i], j);
+            struct ipoib_neigh *neigh = gw_add_neigh(twins[i], j);
+
+            ipoib_neigh_set_ah(twins[i]->shared.neighs, neigh, gw_ah(j),
+                               LONGEST + 10 - 10 * j);
         }
         for (unsigned int j = 0; j < N_HOSTS; j++) {
             gw_add_host(twins[i], j, j < N_HOSTS - 1 ? HOST_QPN + j : 0,
@@ -254,8 +258,120 @@ test_receive(void)
     ovs_assert(n_frames > N_ROUNDS);
 }
 
-/* Sending: the long way alone must make the same of each packet that the short
- * one takes. */
+/* Sending: a queue takes the short way with what it sends inline, which is
+ * all in one gateway and nothing in the other. */
+
+static struct dp_packet *
+random_frame(void)
+{
+    unsigned int i = random_range(N_NEIGHS), host = random_range(N_HOSTS);
+    struct dp_packet *packet = dp_packet_new(2200);
+    struct ipoib_addr addr = gw_neigh_addr(i);
+    struct eth_header *eth = dp_packet_put_zeros(packet, sizeof *eth);
+    size_t len = one_in(3) ? random_len() : 28 + random_range(100);
+    bool v4 = !one_in(5);
+
+    eth->eth_dst = ipoib_neigh_find(twins[0]->shared.neighs, &addr)->mac;
+    eth->eth_src = gw_host_mac(host);
+    eth->eth_type = htons(v4 ? ETH_TYPE_IP : ETH_TYPE_IPV6);
+    len += v4 ? 0 : 20;
+    dp_packet_put_zeros(packet, len);
+    eth = dp_packet_data(packet);
+    if (v4) {
+        gw_ip4((uint8_t *) (eth + 1), gw_host_ip4(host), gw_neigh_ip4(i), len);
+    } else {
+        struct in6_addr src = gw_host_ip6(host), dst = gw_neigh_ip6(i);
+
+        gw_ip6((uint8_t *) (eth + 1), &src, &dst, len);
+    }
+    if (one_in(8)) {
+        eth->eth_dst.ea[random_range(6)] ^= 1 << random_range(8);
+    }
+    if (one_in(8)) {
+        memcpy(&eth->eth_src, &eth->eth_dst, sizeof eth->eth_src);
+    }
+    if (one_in(20)) {
+        eth->eth_type = htons(one_in(2) ? ETH_TYPE_ARP : random_uint32());
+    }
+    if (one_in(3)) {
+        spoil((uint8_t *) (eth + 1), len);
+    }
+    if (one_in(8)) {
+        dp_packet_set_size(packet, (one_in(2) ? random_range(60)
+                                    : dp_packet_size(packet) - 1));
+    } else if (one_in(4)) {
+        dp_packet_put_zeros(packet, random_range(20));
+    }
+    return packet;
+}
+
+static void
+compare_sent(const struct null_hca *a, const struct null_hca *b)
+{
+    ovs_assert(a->n_sent == b->n_sent);
+    for (size_t i = 0; i < a->n_sent; i++) {
+        const struct null_send *x = &a->sent[i], *y = &b->sent[i];
+
+        ovs_assert(x->dqpn == y->dqpn && x->qkey == y->qkey && x->ah == y->ah
+                   && x->len == y->len && !memcmp(x->data, y->data, x->len));
+    }
+}
+
+static struct ipoib_tx_stats
+tx_stats_of(struct ipoib_txq *txq)
+{
+    struct ipoib_tx_stats stats;
+    struct ipoib_msg msg;
+
+    while (ipoib_msgq_pop(txq->to_control, &msg)) {
+        dp_packet_delete(msg.packet);
+    }
+    memcpy(&stats, &txq->stats, sizeof stats);
+    ipoib_count(&stats.drop_rate, ipoib_counter_read(&stats.to_control));
+    atomic_init(&stats.to_control, 0);
+    atomic_init(&stats.pmtu_suppressed, 0);
+    atomic_init(&stats.copied, 0);
+    return stats;
+}
+
+static void
+test_send(void)
+{
+    uint64_t n_sent = 0;
+
+    twins[0]->txq->slots->max_inline = 2 * GW_MTU;
+    twins[1]->txq->slots->max_inline = 0;
+    for (size_t round = 0; round < N_ROUNDS; round++) {
+        unsigned int n = 1 + random_range(NETDEV_MAX_BURST);
+        struct dp_packet_batch batches[2];
+        struct ipoib_tx_stats a, b;
+
+        for (size_t i = 0; i < 2; i++) {
+            atomic_store_relaxed(&twins[i]->shared.clamp_mss, !(round % 5));
+            twins[i]->hca->n_sent = 0;
+            ipoib_batch_init(&batches[i]);
+        }
+        for (unsigned int i = 0; i < n; i++) {
+            struct dp_packet *packet = random_frame();
+
+            ipoib_batch_push(&batches[0], packet);
+            ipoib_batch_push(&batches[1], dp_packet_clone(packet));
+        }
+        for (size_t i = 0; i < 2; i++) {
+            ipoib_tx_batch(twins[i]->txq, &batches[i]);
+            ipoib_batch_destroy(&batches[i]);
+        }
+        compare_sent(twins[0]->hca, twins[1]->hca);
+        n_sent += twins[0]->hca->n_sent;
+        a = tx_stats_of(twins[0]->txq);
+        b = tx_stats_of(twins[1]->txq);
+        ovs_assert(!memcmp(&a, &b, sizeof a));
+    }
+    ovs_assert(n_sent > N_ROUNDS);
+}
+
+/* The long way alone must make the same of each packet that the short one
+ * takes. */
 static void
 test_classify(void)
 {
@@ -300,6 +416,7 @@ test_ipoib_twins_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
     random_set_seed(getenv("SEED") ? atoi(getenv("SEED")) : 1);
     open_twins();
     test_receive();
+    test_send();
     test_classify();
     close_twins();
 }
