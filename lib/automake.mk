@@ -91,6 +91,7 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-ring.h \
 	lib/ipoib-rx-refill.c \
 	lib/ipoib-rx-search.c \
+	lib/ipoib-rx-wait.c \
 	lib/ipoib-rx-offload.c \
 	lib/ipoib-rx-offload.h \
 	lib/ipoib-rx.c \

@@ -238,6 +238,23 @@ ipoib_batch_push_all(struct dp_packet_batch *batch, struct dp_packet *pkts[],
 #endif
 }
 
+/* Where the packets go that are added to 'batch', which is empty:
+ * NETDEV_MAX_BURST of them at most.  ipoib_batch_grow() adds the first 'n'. */
+static inline struct dp_packet **
+ipoib_batch_tail(struct dp_packet_batch *batch)
+{
+#ifdef HAVE_DP_PACKET_BATCH_CAPACITY
+    ovs_assert(batch->capacity >= NETDEV_MAX_BURST);
+#endif
+    return batch->packets;
+}
+
+static inline void
+ipoib_batch_grow(struct dp_packet_batch *batch, size_t n)
+{
+    batch->count += n;
+}
+
 /* Packets that may be added to 'batch' in a receive function. */
 static inline size_t
 ipoib_batch_room(const struct dp_packet_batch *batch)

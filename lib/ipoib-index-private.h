@@ -175,19 +175,19 @@ ipoib_index_first(unsigned int mask)
 }
 
 /* The line of the first entry in 'mask'.  If it is 0, that of some entry of
- * the buckets behind 'b'; so there are IPOIB_INDEX_PAD more than n_buckets. */
-#define IPOIB_INDEX_PAD 2
+ * the buckets behind 'b'; so there are IPOIB_INDEX_PAD more than n_buckets, as
+ * 'b' may be the one behind the last. */
+#define IPOIB_INDEX_PAD 3
 static inline uint32_t
 ipoib_index_first_line(struct ipoib_index_bucket *b, unsigned int mask)
 {
-    enum { BEHIND = IPOIB_INDEX_PAD * 2 * IPOIB_INDEX_ENTRIES };
+    enum { BEHIND = 32 };       /* Of the entry after the next bucket. */
     atomic_uint32_t *lines = b->lines;
     uint32_t line;
     size_t bit;
 
 #ifdef __BMI__
-    BUILD_ASSERT(BEHIND == 32);
-    bit = _tzcnt_u32(mask);     /* 32, for 0. */
+    bit = _tzcnt_u32(mask);     /* BEHIND, for 0. */
 #else
     bit = raw_ctz(mask | UINT64_C(1) << BEHIND);
 #endif
@@ -198,13 +198,19 @@ ipoib_index_first_line(struct ipoib_index_bucket *b, unsigned int mask)
     return line;
 }
 
-/* Returns ipoib_index_line() of a slot whose key has 'hash' and is in 'b'; or
- * that of any slot, or 0.  If the key is there, it is this slot's in nearly
- * all cases. */
+/* Returns ipoib_index_line() of a slot whose key has 'hash' and is in 'b' or
+ * the next bucket; or that of any slot, or 0.  If the key is there, it is this
+ * slot's in nearly all cases. */
 static inline uint32_t
 ipoib_index_guess(struct ipoib_index_bucket *b, uint32_t hash)
 {
-    return ipoib_index_first_line(b, ipoib_index_mask(b->hashes, hash));
+    unsigned int mask = ipoib_index_mask(b->hashes, hash);
+
+    if (OVS_UNLIKELY(!mask)) {
+        b++;                    /* Perhaps it found the first one full. */
+        mask = ipoib_index_mask(b->hashes, hash);
+    }
+    return ipoib_index_first_line(b, mask);
 }
 
 #endif /* ipoib-index-private.h */

@@ -291,7 +291,7 @@ long long int ipoib_neigh_used(const struct ipoib_neigh_table *,
 
 /* Readers.  Slots are IPOIB_SLOT_NONE where nothing is found. */
 static inline uint64_t
-ipoib_neigh_lid_key(uint16_t lid, uint32_t qpn)
+ipoib_neigh_lid_key(uint32_t lid, uint32_t qpn)
 {
     return (uint64_t) qpn << 16 | lid;
 }

@@ -69,8 +69,15 @@ struct ipoib_rxq_private {
     struct ibv_pd *pd;
 };
 
-/* Deletes the frames that wait to be delivered. */
+/* Frames that wait to be delivered: appends one; adds to 'batch' as many as
+ * there is room for; deletes all. */
+void ipoib_rxq_wait(struct ipoib_rxq_private *, struct dp_packet *);
+void ipoib_rxq_deliver_waiting(struct ipoib_rxq *,
+                               struct dp_packet_batch *batch);
 void ipoib_rxq_drop_waiting(struct ipoib_rxq *);
+
+/* Adds what the control thread wants to be delivered to 'batch'. */
+void ipoib_rxq_return_ring(struct ipoib_rxq *, struct dp_packet_batch *batch);
 
 /* Receiving thread, with the 'n' completions in 'wc', not yet looked at:
  * searches for lost buffers if 'rxq' is suspect, or a search goes on. */

@@ -520,8 +520,8 @@ rx_put_header(uint8_t *data, ovs_be16 type, uint64_t dst, uint64_t src)
 }
 
 /* Pads the frame of 'len' bytes in the buffer at 'data'. */
-static size_t
-rx_pad(uint8_t *data, size_t len)
+static uint32_t
+rx_pad(uint8_t *data, uint32_t len)
 {
     if (len < ETH_MIN_FRAME) {
         memset(data + ETH_OFS + len, 0, ETH_MIN_FRAME - len);
@@ -733,10 +733,9 @@ rx_any(struct rx *rx, const struct ibv_wc *wc, struct ipoib_neigh_fast *neigh)
  * NULL.  (Groups' packets have a GRH; so have our own ones, other than the
  * watchdog's, which are not IP.) */
 static inline ALWAYS_INLINE const struct ipoib_rx_dest *
-rx_plain(const struct ipoib_rx_dest dests[], size_t max_len,
-         const struct ibv_wc *wc, size_t *lenp)
+rx_plain(const struct ipoib_rx_dest dests[], uint32_t max_len,
+         const struct ibv_wc *wc, const uint8_t *data, uint32_t *lenp)
 {
-    const uint8_t *data = (const uint8_t *) (uintptr_t) wc->wr_id;
     /* Of a packet that is too short, more than any MTU. */
     uint32_t max = wc->byte_len - (IP_OFS - ETH_HEADER_LEN);
     const uint8_t *ip = data + IP_OFS;
@@ -756,7 +755,7 @@ rx_plain(const struct ipoib_rx_dest dests[], size_t max_len,
         return NULL;
     }
     memcpy(&start, ip, sizeof start);
-    *lenp = (uint16_t) ntohl(start) + (size_t) ETH_HEADER_LEN;
+    *lenp = (ntohl(start) & 0xffff) + ETH_HEADER_LEN;
     if (OVS_UNLIKELY(*lenp > max)) {
         return NULL;
     }
@@ -771,11 +770,27 @@ rx_plain(const struct ipoib_rx_dest dests[], size_t max_len,
     return OVS_LIKELY(dest->key == key) ? dest : NULL;
 }
 
-/* What seems to be the neighbour with 'lid_key' is not. */
-static __attribute__((__noinline__)) struct ipoib_neigh_fast *
-rx_search(const struct rx *rx, uint64_t lid_key)
+/* The same for IPv6 with TCP or UDP right behind its header. */
+static __attribute__((__noinline__)) const struct ipoib_rx_dest *
+rx_plain_ipv6(const struct ipoib_rx_dest dests[], uint32_t max_len,
+              const struct ibv_wc *wc, const uint8_t *data, uint32_t *lenp)
 {
-    return ipoib_neigh_search_lid(rx->shared->neighs, lid_key);
+    uint32_t max = wc->byte_len - (IP_OFS - ETH_HEADER_LEN);
+    const uint8_t *ip = data + IP_OFS;
+    const struct ipoib_rx_dest *dest;
+    ovs_be16 type;
+    uint64_t key;
+
+    memcpy(&type, data + GRH_SPACE, sizeof type);
+    *lenp = ETH_HEADER_LEN + IPV6_HEADER_LEN + ((ip[4] << 8) | ip[5]);
+    if (type != htons(ETH_TYPE_IPV6) || ip[0] >> 4 != 6 || has_grh(wc)
+        || *lenp > max || max > max_len
+        || (ip[6] != IPPROTO_TCP && ip[6] != IPPROTO_UDP)) {
+        return NULL;
+    }
+    key = dest_key(ip, htons(ETH_TYPE_IPV6), wc->qp_num);
+    dest = &dests[dest_place(key)];
+    return dest->key == key ? dest : NULL;
 }
 
 /* A burst of completions that are good. */
@@ -785,6 +800,13 @@ struct rx_burst {
     uint64_t hashes[NETDEV_MAX_BURST];
     struct ipoib_neigh_fast *neighs[NETDEV_MAX_BURST];
 };
+
+/* What ipoib_neigh_find_batch() has found for completion 'i' is not it. */
+static __attribute__((__noinline__)) struct ipoib_neigh_fast *
+rx_search(const struct rx *rx, const struct rx_burst *burst, size_t i)
+{
+    return ipoib_neigh_search_lid(rx->shared->neighs, burst->keys[i]);
+}
 
 /* Moves the good ones of 'wc' to the front.  Returns how many they are. */
 static size_t
@@ -805,7 +827,7 @@ rx_sort_out(struct rx *rx, struct ibv_wc wc[], size_t n)
 /* First pass: makes the keys, and prefetches.  Returns false if not all of
  * 'wc' are good: sort out and try again. */
 static __attribute__((__noinline__)) bool
-rx_prepare(uint16_t lid_mask, const struct ibv_wc *wc, size_t n,
+rx_prepare(uint32_t lid_mask, const struct ibv_wc *wc, size_t n,
            struct ipoib_neigh_view view, struct rx_burst *burst)
 {
     uint32_t status = IBV_WC_SUCCESS;
@@ -825,42 +847,6 @@ rx_prepare(uint16_t lid_mask, const struct ibv_wc *wc, size_t n,
     return status == IBV_WC_SUCCESS;
 }
 
-/* Frames that wait. */
-
-static void
-rx_wait(struct ipoib_rxq_private *priv, struct dp_packet *packet)
-{
-    if (priv->n_waiting == priv->max_waiting) {
-        priv->waiting = x2nrealloc(priv->waiting, &priv->max_waiting,
-                                   sizeof *priv->waiting);
-    }
-    priv->waiting[priv->n_waiting++] = packet;
-}
-
-/* Adds to 'batch' as many of the frames that wait as there is room for. */
-static void
-rx_deliver_waiting(struct ipoib_rxq *rxq, struct dp_packet_batch *batch)
-{
-    struct ipoib_rxq_private *priv = rxq->priv;
-    uint64_t n = 0, bytes = 0, multicast = 0;
-
-    while (priv->first_waiting < priv->n_waiting && ipoib_batch_room(batch)) {
-        struct dp_packet *packet = priv->waiting[priv->first_waiting++];
-        const struct eth_header *eth = dp_packet_data(packet);
-
-        n++;
-        bytes += dp_packet_size(packet);
-        multicast += eth_addr_is_multicast(eth->eth_dst);
-        ipoib_batch_push(batch, packet);
-    }
-    if (priv->first_waiting == priv->n_waiting) {
-        priv->first_waiting = priv->n_waiting = 0;
-    }
-    ipoib_count(&rxq->stats.packets, n);
-    ipoib_count(&rxq->stats.bytes, bytes);
-    ipoib_count(&rxq->stats.multicast, multicast);
-}
-
 /* Cuts those frames of 'batch' that are longer than 'eth_mtu', and makes all
  * of it wait, in order; nothing waits before. */
 static void
@@ -876,7 +862,7 @@ rx_cut(struct rx *rx, struct dp_packet_batch *batch)
         struct ipoib_mtu_fragmenter f;
 
         if (size <= ETH_HEADER_LEN + rx->eth_mtu) {
-            rx_wait(priv, packet);
+            ipoib_rxq_wait(priv, packet);
             continue;
         }
         ipoib_mtu_fragment(&f, eth + ETH_HEADER_LEN, size - ETH_HEADER_LEN,
@@ -886,7 +872,7 @@ rx_cut(struct rx *rx, struct dp_packet_batch *batch)
             if (size < ETH_MIN_FRAME) {
                 dp_packet_put_zeros(frag, ETH_MIN_FRAME - size);
             }
-            rx_wait(priv, frag);
+            ipoib_rxq_wait(priv, frag);
             ipoib_count(&stats->fragments, 1);
         }
         ipoib_count(&stats->fragmented, 1);
@@ -894,7 +880,7 @@ rx_cut(struct rx *rx, struct dp_packet_batch *batch)
     }
     dp_packet_batch_refill_init(batch);
     rx->bytes = rx->multicast = 0;
-    rx_deliver_waiting(rx->rxq, batch);
+    ipoib_rxq_deliver_waiting(rx->rxq, batch);
 }
 
 /* Takes the NULLs out of the 'n' 'packets'.  Returns how many are left. */
@@ -919,25 +905,33 @@ rx_finish(struct rx *rx, const struct ibv_wc *wc, size_t n,
 {
     const struct ipoib_pkt_fresh fresh = rx->rxq->pool->fresh;
     const struct ipoib_rx_dest *dests = rx->priv->dests;
-    const size_t max_len = rx->mtu + ETH_HEADER_LEN;
+    const uint32_t max_len = rx->mtu + ETH_HEADER_LEN;
     const uint32_t now = rx->now;
     size_t bytes = 0, n_gaps = 0;
 
     for (size_t i = 0; i < n; i++, wc++) {
         struct ipoib_neigh_fast *neigh = burst->neighs[i];
         uint8_t *data = (uint8_t *) (uintptr_t) wc->wr_id;
-        const struct ipoib_rx_dest *dest = NULL;
-        size_t len;
+        const struct ipoib_rx_dest *dest;
+        ovs_be16 type = htons(ETH_TYPE_IP);
+        uint32_t len;
 
         if (OVS_UNLIKELY(!ipoib_neigh_has_lid(neigh, burst->keys[i]))) {
-            neigh = rx_search(rx, burst->keys[i]);
+            neigh = rx_search(rx, burst, i);
             if (!neigh) {
                 goto any;
             }
         }
-        dest = rx_plain(dests, max_len, wc, &len);
+        dest = rx_plain(dests, max_len, wc, data, &len);
         if (OVS_UNLIKELY(!dest)) {
-            goto any;
+            uint32_t len6;
+
+            type = htons(ETH_TYPE_IPV6);
+            dest = rx_plain_ipv6(dests, max_len, wc, data, &len6);
+            if (!dest) {
+                goto any;
+            }
+            len = len6;
         }
         if (OVS_UNLIKELY(len < ETH_MIN_FRAME)) {
             if (len < ETH_HEADER_LEN + IP_HEADER_LEN) {
@@ -945,7 +939,7 @@ rx_finish(struct rx *rx, const struct ibv_wc *wc, size_t n,
             }
             len = rx_pad(data, len);
         }
-        rx_put_header(data, htons(ETH_TYPE_IP), dest->mac, neigh->mac);
+        rx_put_header(data, type, dest->mac, neigh->mac);
         ipoib_neigh_mark_used(neigh, now);
         packets[i] = ipoib_pool_wrap((uintptr_t) data, len, &fresh);
         bytes += len;
@@ -970,7 +964,7 @@ rx_finish_copies(struct rx *rx, struct ibv_wc *wc, size_t n,
         struct ipoib_neigh_fast *neigh = burst->neighs[i];
 
         if (OVS_UNLIKELY(!ipoib_neigh_has_lid(neigh, burst->keys[i]))) {
-            neigh = rx_search(rx, burst->keys[i]);
+            neigh = rx_search(rx, burst, i);
         }
         packets[i] = rx_any(rx, &wc[i], neigh);
         n_gaps += !packets[i];
@@ -984,7 +978,7 @@ rx_process(struct rx *rx, struct ibv_wc wc[], size_t n,
            struct dp_packet_batch *batch)
 {
     const struct ipoib_neigh_view view = ipoib_neigh_lids(rx->shared->neighs);
-    struct dp_packet *packets[NETDEV_MAX_BURST];
+    struct dp_packet **packets = ipoib_batch_tail(batch);
     struct rx_burst burst;
     size_t n_gaps;
 
@@ -1002,31 +996,10 @@ rx_process(struct rx *rx, struct ibv_wc wc[], size_t n,
     if (OVS_UNLIKELY(n_gaps)) {
         n = rx_close_gaps(packets, n);
     }
-    ipoib_batch_push_all(batch, packets, n);
+    ipoib_batch_grow(batch, n);
     if (OVS_UNLIKELY(rx->clamp)) {
         ipoib_rx_clamp(rx->rxq, batch, rx->clamp);
     }
-}
-
-/* Adds what the control thread wants to be delivered to 'batch'. */
-static void
-rx_return_ring(struct ipoib_rxq *rxq, struct dp_packet_batch *batch)
-{
-    uint64_t n = 0, bytes = 0, multicast = 0;
-    struct ipoib_msg msg;
-
-    while (ipoib_batch_room(batch)
-           && ipoib_msgq_pop(rxq->from_control, &msg)) {
-        const struct eth_header *eth = dp_packet_data(msg.packet);
-
-        n++;
-        bytes += dp_packet_size(msg.packet);
-        multicast += eth_addr_is_multicast(eth->eth_dst);
-        ipoib_batch_push(batch, msg.packet);
-    }
-    ipoib_count(&rxq->stats.packets, n);
-    ipoib_count(&rxq->stats.bytes, bytes);
-    ipoib_count(&rxq->stats.multicast, multicast);
 }
 
 static void
@@ -1170,12 +1143,12 @@ IPOIB_VARIANT(ipoib_rx_batch)(struct ipoib_rxq *rxq,
 
     if (!priv->ring_last && !ipoib_msgq_is_empty(rxq->from_control)) {
         priv->ring_last = true;
-        rx_return_ring(rxq, batch);
+        ipoib_rxq_return_ring(rxq, batch);
         return 0;
     }
     priv->ring_last = false;
     if (OVS_UNLIKELY(priv->n_waiting)) {
-        rx_deliver_waiting(rxq, batch);
+        ipoib_rxq_deliver_waiting(rxq, batch);
     } else {
         rx_poll(rxq, batch);
     }
