@@ -14,6 +14,13 @@ EXTRA_DIST += \
 	Documentation/topics/features.rst \
 	Documentation/topics/openflow.rst \
 	Documentation/topics/performance.rst \
+	Documentation/topics/performance/arp-storm.svg \
+	Documentation/topics/performance/ladder.svg \
+	Documentation/topics/performance/latency.svg \
+	Documentation/topics/performance/memory.svg \
+	Documentation/topics/performance/neighbours.svg \
+	Documentation/topics/performance/results.json \
+	Documentation/topics/performance/sizes.svg \
 	Documentation/topics/soft-fabric.rst \
 	Documentation/topics/testing.rst \
 	$(MANUALS_RST)
