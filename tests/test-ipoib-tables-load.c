@@ -16,6 +16,7 @@
  *
  *     test-ipoib-tables-load random [SEED]   operations against a model
  *     test-ipoib-tables-load threads         readers and a writer at a time
+ *     test-ipoib-tables-load memory          bytes a neighbour
  *     test-ipoib-tables-load benchmark */
 
 #include <config.h>
@@ -527,6 +528,46 @@ run_threads(void)
     ovsrcu_barrier();
 }
 
+/* Memory. */
+
+/* Learns the i-th of many neighbours, of whom each has a QPN and an address of
+ * its own. */
+static struct ipoib_neigh *
+learn_nth(struct ipoib_neigh_table *t, uint32_t i)
+{
+    struct ipoib_addr addr = make_addr(GUID + i, 0x1000 + i);
+    struct in6_addr ip = ip4(i);
+    unsigned int changes;
+
+    return ipoib_neigh_learn(t, &addr, &ip, 1 + i % 40000, 1000, &changes);
+}
+
+/* Besides what each neighbour takes there is what does not depend on their
+ * number: a huge page, of which a part is not used yet; LIDs and what was
+ * heard from each; forgotten MACs. */
+static void
+run_memory(void)
+{
+    enum { N = 400000, HUGE = 2 << 20, LIDS = 6 << 20 };
+    struct ipoib_neigh_table *t = ipoib_neigh_table_create(PKEY, N, NULL,
+                                                           NULL);
+
+    for (uint32_t i = 0; i < N; i++) {
+        learn_nth(t, i);
+        if (i >= 20000 && i % 1000 == 0) {
+            size_t fast, all;
+
+            ipoib_neigh_table_memory(t, &fast, &all);
+            ovs_assert(fast >= i * (CACHE_LINE_SIZE + 2 * 8));
+            ovs_assert(fast <= i * 96 + HUGE);
+            ovs_assert(all >= fast);
+            ovs_assert(all <= i * 256 + HUGE + LIDS);
+            ovsrcu_quiesce();
+        }
+    }
+    ipoib_neigh_table_destroy(t);
+}
+
 /* Benchmark. */
 
 static double
@@ -608,14 +649,10 @@ benchmark(size_t n)
     uint64_t *queries = xcalloc(LOOKUPS, sizeof *queries);
     double age[2], lookup = INFINITY, start = now_ns();
     size_t fast, all, mem = rss();
-    unsigned int changes;
 
     for (size_t i = 0; i < n; i++) {
-        struct ipoib_addr addr = make_addr(GUID + i, 0x1000 + i % 5000);
-        struct in6_addr ip = ip4(i);
+        struct ipoib_neigh *neigh = learn_nth(t, i);
 
-        struct ipoib_neigh *neigh = ipoib_neigh_learn(
-            t, &addr, &ip, 1 + i % 40000, 1000, &changes);
         keys[i] = ipoib_frame_mac(eth_addr_to_uint64(neigh->mac));
         if (i % 1024 == 0) {
             ovsrcu_quiesce();
@@ -674,10 +711,12 @@ test_ipoib_tables_load_main(int argc, char *argv[])
         random_neighs();
     } else if (!strcmp(what, "threads")) {
         run_threads();
+    } else if (!strcmp(what, "memory")) {
+        run_memory();
     } else if (!strcmp(what, "benchmark")) {
         run_benchmark();
     } else {
-        ovs_fatal(0, "\"%s\": is neither random nor threads nor benchmark",
+        ovs_fatal(0, "\"%s\": is none of random, threads, memory, benchmark",
                   what);
     }
 }
