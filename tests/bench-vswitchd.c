@@ -536,6 +536,7 @@ bench_run(struct unixctl_conn *conn, int argc, const char *argv[],
     } else {
         r->windows = xcalloc(r->n_rounds * r->n_workloads,
                              sizeof *r->windows);
+        /* So that the PMD thread does not have to wait for pages. */
         memset(r->windows, 0,
                r->n_rounds * r->n_workloads * sizeof *r->windows);
         r->w = slot_workload(r, 0);
