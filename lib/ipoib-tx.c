@@ -490,6 +490,7 @@ tx_fragments(struct tx *tx, const struct dp_packet *packet, uint32_t ip_len,
     struct ipoib_tx_stats *stats = &tx->txq->stats;
     const uint8_t *eth = dp_packet_data(packet);
     struct dp_packet *frags[NETDEV_MAX_BURST];
+    bool device_csum = tx->txq->device_csum;
     struct ipoib_mtu_fragmenter f;
     size_t n = 0, total = 0;
     bool more = true;
@@ -497,6 +498,7 @@ tx_fragments(struct tx *tx, const struct dp_packet *packet, uint32_t ip_len,
     ipoib_mtu_fragment(&f, eth + ETH_HEADER_LEN, ip_len, mtu, eth,
                        ETH_HEADER_LEN);
     tx_flush(tx);
+    tx->txq->device_csum = false; /* No device can do it for a fragment. */
     while (more) {
         struct dp_packet *frag = ipoib_mtu_next_fragment(&f);
 
@@ -521,6 +523,7 @@ tx_fragments(struct tx *tx, const struct dp_packet *packet, uint32_t ip_len,
             }
         }
     }
+    tx->txq->device_csum = device_csum;
     ipoib_count(&stats->fragmented, 1);
     ipoib_count(&stats->fragments, total);
 }
