@@ -600,12 +600,13 @@ age_slot(struct ipoib_neigh_table *t, uint32_t slot, long long int now,
     if (OVS_UNLIKELY(used != USED_NEVER && now - used * 1000LL >= idle)) {
         struct ipoib_neigh *neigh = ipoib_neigh_of_slot(t, slot);
 
-        if (neigh) {
-            used = used_at(t, neigh);
-            if (now - used * 1000LL >= idle) {
-                remove__(t, neigh, false);
-                return true;
-            }
+        if (!neigh) {
+            return false;       /* A reader was late: it has gone. */
+        }
+        used = used_at(t, neigh);
+        if (now - used * 1000LL >= idle) {
+            remove__(t, neigh, false);
+            return true;
         }
     }
     t->age_oldest = MIN(t->age_oldest, used);
