@@ -71,6 +71,7 @@ tests/ovstest-main.c: Makefile
 TESTSUITE_AT = \
 	tests/testsuite.at \
 	tests/ipoib-bench-harness.at \
+	tests/ipoib-bench-micro.at \
 	tests/ipoib-bench-instructions.at \
 	tests/ipoib-bench-vswitchd.at \
 	tests/ipoib-datapath.at \
@@ -247,6 +248,7 @@ EXTRA_DIST += \
 	tests/bench/arp-storm \
 	tests/bench/judge \
 	tests/bench/kernel-routing \
+	tests/bench/memory \
 	tests/bench/plot \
 	tests/bench/record \
 	tests/bench/run \
