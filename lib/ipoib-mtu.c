@@ -38,7 +38,6 @@
 #define ICMP4_ERROR_MAX 576
 #define ICMP6_ERROR_MAX IPOIB_MTU_IPV6_MIN
 
-#define MAX_EXT_HEADERS 16
 #define ERROR_TTL 64
 
 static const struct ip_header *
@@ -81,54 +80,24 @@ upper_ipv4(const uint8_t *ip, size_t ip_len)
 static struct upper
 upper_ipv6(const uint8_t *ip, size_t ip_len)
 {
-    struct upper upper = { .proto = -1, .later = false };
-    size_t ofs = IPV6_HEADER_LEN;
-    uint8_t next = ip[6];
+    struct ipoib_ipv6_walk w = ipoib_ipv6_walk(ip, ip_len);
+    struct upper upper = { .proto = -1 };
 
-    for (int i = 0; i <= MAX_EXT_HEADERS; i++) {
-        size_t unit = 8, extra = 1, hlen;
+    while (ipoib_ipv6_walk_next(&w)) {
+        const uint8_t *h = ip + w.ofs;
 
-        switch (next) {
-        case IPPROTO_AH:
-            unit = 4;
-            extra = 2;
-            /* Fall through. */
-        case IPPROTO_HOPOPTS:
-        case IPPROTO_ROUTING:
-        case IPPROTO_DSTOPTS:
-        case 135:               /* Mobility. */
-        case 139:               /* Host identity protocol. */
-        case 140:               /* Shim6. */
-        case IPPROTO_FRAGMENT:
-            break;
-
-        default:
-            upper.proto = next;
-            upper.data = ip + ofs;
-            upper.len = ip_len - ofs;
+        if (w.proto == IPPROTO_FRAGMENT && (h[2] || h[3] & 0xf8)) {
+            upper.proto = h[0];
+            upper.data = h + w.len;
+            upper.len = ip_len - w.ofs - w.len;
+            upper.later = true;
             return upper;
         }
-
-        if (ip_len - ofs < 8) {
-            return upper;
-        }
-        if (next == IPPROTO_FRAGMENT) {
-            hlen = 8;
-            upper.later = ip[ofs + 2] || ip[ofs + 3] & 0xf8;
-        } else {
-            hlen = (ip[ofs + 1] + extra) * unit;
-        }
-        if (hlen > ip_len - ofs) {
-            return upper;
-        }
-        next = ip[ofs];
-        ofs += hlen;
-        if (upper.later) {
-            upper.proto = next;
-            upper.data = ip + ofs;
-            upper.len = ip_len - ofs;
-            return upper;
-        }
+    }
+    if (!w.broken) {
+        upper.proto = w.proto;
+        upper.data = ip + w.ofs;
+        upper.len = ip_len - w.ofs;
     }
     return upper;
 }

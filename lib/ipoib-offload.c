@@ -22,14 +22,13 @@
 #include "crc32c.h"
 #include "csum.h"
 #include "dp-packet.h"
+#include "ipoib-packet.h"
 #include "packets.h"
 #include "unaligned.h"
 #include "util.h"
 
 /* Room in front of what is made here. */
 #define HEADROOM 128
-
-#define MAX_EXT_HEADERS 16
 
 /* A packet that asks for more segments is not cut: it is made to keep somebody
  * busy. */
@@ -72,37 +71,33 @@ routing_destination(const uint8_t *rh, size_t len)
 static bool
 parse_ipv6_ext(struct ipoib_offload *o)
 {
-    const uint8_t *ip = o->ip;
-    size_t ofs = IPV6_HEADER_LEN;
-    uint8_t next = ip[6];
+    struct ipoib_ipv6_walk w = ipoib_ipv6_walk(o->ip, o->ip_len);
 
-    o->dst = ip + 24;
-    for (int i = 0; i <= MAX_EXT_HEADERS; i++) {
-        size_t hlen;
+    o->dst = o->ip + 24;
+    while (ipoib_ipv6_walk_next(&w)) {
+        const uint8_t *h = o->ip + w.ofs;
 
-        if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING
-            && next != IPPROTO_DSTOPTS) {
-            o->proto = next;
-            o->l4_ofs = ofs;
-            return true;
-        }
-        if (o->ip_len - ofs < 8) {
-            return false;
-        }
-        hlen = (ip[ofs + 1] + 1) * 8;
-        if (hlen > o->ip_len - ofs) {
-            return false;
-        }
-        if (next == IPPROTO_ROUTING && ip[ofs + 3]) {
-            o->dst = routing_destination(ip + ofs, hlen);
-            if (!o->dst) {
-                return false;
+        switch (w.proto) {
+        case IPPROTO_HOPOPTS:
+        case IPPROTO_DSTOPTS:
+            break;
+
+        case IPPROTO_ROUTING:
+            if (h[3]) {
+                o->dst = routing_destination(h, w.len);
+                if (!o->dst) {
+                    return false;
+                }
             }
+            break;
+
+        default:
+            return false;
         }
-        next = ip[ofs];
-        ofs += hlen;
     }
-    return false;
+    o->proto = w.proto;
+    o->l4_ofs = w.ofs;
+    return !w.broken;
 }
 
 /* Finds layer 4 of an IP packet, of which 'len' bytes are there. */

@@ -30,11 +30,6 @@
  * dpif-netdev leaves in front of its own. */
 #define COMPOSE_HEADROOM 128
 
-/* Extension headers that are followed to find ND.  A packet with more is
- * malformed: nothing that is sent in earnest has more than a few, and each
- * costs the data path a cache miss. */
-#define MAX_EXT_HEADERS 16
-
 /* Link-layer address options of one ND message.  Each type is useful once;
  * the limit bounds how much a message grows on its way to the fabric. */
 #define MAX_LLADDR_OPTIONS 2
@@ -291,6 +286,59 @@ classify_icmp6(const uint8_t *icmp, size_t len)
     }
 }
 
+struct ipoib_ipv6_walk
+ipoib_ipv6_walk(const uint8_t *ip, size_t ip_len)
+{
+    return (struct ipoib_ipv6_walk) {
+        .ip = ip,
+        .ip_len = ip_len,
+        .proto = ip[6],
+        .ofs = IPV6_HEADER_LEN,
+    };
+}
+
+bool
+ipoib_ipv6_walk_next(struct ipoib_ipv6_walk *w)
+{
+    size_t unit = 8, extra = 1;
+
+    if (w->len) {
+        w->proto = w->ip[w->ofs];
+        w->ofs += w->len;
+        w->len = 0;
+    }
+    switch (w->proto) {
+    case IPPROTO_HOPOPTS:
+    case IPPROTO_ROUTING:
+    case IPPROTO_DSTOPTS:
+    case 135:                   /* Mobility. */
+    case 139:                   /* Host identity protocol. */
+    case 140:                   /* Shim6. */
+        break;
+
+    case IPPROTO_AH:
+        unit = 4;
+        extra = 2;
+        break;
+
+    case IPPROTO_FRAGMENT:      /* The byte of the length is reserved. */
+        unit = 0;
+        break;
+
+    default:
+        return false;
+    }
+
+    size_t left = w->ip_len - w->ofs;
+    size_t len = left < 8 || !unit ? 8 : (w->ip[w->ofs + 1] + extra) * unit;
+    if (++w->n > IPOIB_MAX_EXT_HEADERS || len > left) {
+        w->broken = true;
+        return false;
+    }
+    w->len = len;
+    return true;
+}
+
 /* Finds the upper layer of the IPv6 packet of 'ip_len' bytes at 'ip': stores
  * its offset in '*ofs', and returns its protocol number; or IPPROTO_NONE if
  * there is none that can be looked into: a fragment, something encrypted, a
@@ -298,46 +346,19 @@ classify_icmp6(const uint8_t *icmp, size_t len)
 static int
 find_upper_layer(const uint8_t *ip, size_t ip_len, size_t *ofs)
 {
-    uint8_t next = ip[6];
+    struct ipoib_ipv6_walk w = ipoib_ipv6_walk(ip, ip_len);
 
-    *ofs = IPV6_HEADER_LEN;
-    for (int i = 0; i <= MAX_EXT_HEADERS; i++) {
-        size_t unit = 8, extra = 1;
-
-        switch (next) {
-        case IPPROTO_HOPOPTS:
-        case IPPROTO_ROUTING:
-        case IPPROTO_DSTOPTS:
-        case 135:               /* Mobility. */
-        case 139:               /* Host identity protocol. */
-        case 140:               /* Shim6. */
-            break;
-
-        case IPPROTO_AH:
-            unit = 4;
-            extra = 2;
-            break;
-
-        case IPPROTO_FRAGMENT:
-        case IPPROTO_ESP:
-        case IPPROTO_NONE:
-            return IPPROTO_NONE;
-
-        default:
-            return *ofs < ip_len ? next : IPPROTO_NONE;
-        }
-
-        if (ip_len - *ofs < 8) {
+    while (ipoib_ipv6_walk_next(&w)) {
+        if (w.proto == IPPROTO_FRAGMENT) {
             return IPPROTO_NONE;
         }
-        size_t hlen = (ip[*ofs + 1] + extra) * unit;
-        if (hlen > ip_len - *ofs) {
-            return IPPROTO_NONE;
-        }
-        next = ip[*ofs];
-        *ofs += hlen;
     }
-    return -1;
+    if (w.n > IPOIB_MAX_EXT_HEADERS) {
+        return -1;
+    }
+    *ofs = w.ofs;
+    return (w.broken || w.proto == IPPROTO_ESP || w.ofs >= ip_len
+            ? IPPROTO_NONE : w.proto);
 }
 
 static enum ipoib_ip_class

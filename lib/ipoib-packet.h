@@ -135,6 +135,33 @@ enum ipoib_ip_class ipoib_packet_check_ip(uint16_t type, const void *ip,
                                           size_t len, size_t *ip_len,
                                           size_t *l4_ofs);
 
+/* The extension headers of an IPv6 packet (RFC 8200, 4), one after the other:
+ *
+ *     struct ipoib_ipv6_walk w = ipoib_ipv6_walk(ip, ip_len);
+ *
+ *     while (ipoib_ipv6_walk_next(&w)) {
+ *         // 'w.proto' is an extension header: the 'w.len' bytes at offset
+ *         // 'w.ofs', 8 or more, which are all there.
+ *     }
+ *     // 'w.broken': a header overruns the packet, or there are more than
+ *     // IPOIB_MAX_EXT_HEADERS ('w.n' is greater then).  Else 'w.proto' is the
+ *     // upper layer, which begins at 'w.ofs', or what cannot be looked into.
+ *
+ * 'ip_len' is at least that of an IPv6 header.  A packet with too many headers
+ * is malformed: nothing that is sent in earnest has more than a few, and each
+ * costs the data path a cache miss. */
+#define IPOIB_MAX_EXT_HEADERS 16
+struct ipoib_ipv6_walk {
+    const uint8_t *ip;
+    size_t ip_len;
+    uint8_t proto;
+    size_t ofs, len;
+    unsigned int n;             /* Extension headers so far. */
+    bool broken;
+};
+struct ipoib_ipv6_walk ipoib_ipv6_walk(const uint8_t *ip, size_t ip_len);
+bool ipoib_ipv6_walk_next(struct ipoib_ipv6_walk *);
+
 /* Neighbour discovery (RFC 4861; on IPoIB, RFC 4391, 9.3). */
 #define IPOIB_ND_OPT_LEN 24     /* Type, length 3, two zero bytes, address. */
 
