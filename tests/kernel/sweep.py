@@ -9,6 +9,7 @@
 # distributed under the License is distributed on an "AS IS" BASIS,
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
+# limitations under the License.
 
 """Pings a station with every size of a range, several at once, and compares
 each reply byte for byte.  Exit status 1, and the sizes, if any is missing.
