@@ -102,6 +102,33 @@ ipoib_pkt_renew(struct dp_packet *pkt, const struct ipoib_pkt_fresh *fresh)
 #endif
 }
 
+/* Deletes 'n' packets, NETDEV_MAX_BURST at most.  NULLs are none. */
+static inline ALWAYS_INLINE void
+ipoib_pkt_delete_burst(struct dp_packet *packets[], size_t n)
+{
+#ifdef DPDK_NETDEV
+    /* DPDK gives mbufs back to their pool by the burst. */
+    struct rte_mbuf *mbufs[NETDEV_MAX_BURST];
+    size_t n_mbufs = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (packets[i] && packets[i]->source == DPBUF_DPDK) {
+            mbufs[n_mbufs++] = &packets[i]->mbuf;
+        } else {
+            dp_packet_delete(packets[i]);
+        }
+    }
+    if (n_mbufs) {
+        rte_pktmbuf_free_bulk(mbufs, n_mbufs);
+    }
+#else
+    IPOIB_UNROLL
+    for (size_t i = 0; i < n; i++) {
+        dp_packet_delete(packets[i]);
+    }
+#endif
+}
+
 /* Says that the checksums of 'pkt', an IP packet, were verified: that of the
  * IP header and, if 'l4', that of TCP or UDP. */
 static inline void

@@ -16,6 +16,7 @@
 #include "ipoib-tx.h"
 
 #include "dp-packet.h"
+#include "ipoib-compat.h"
 #include "ipoib-ring-private.h"
 #include "openvswitch/vlog.h"
 #include "util.h"
@@ -34,14 +35,30 @@ ipoib_txq_let_go(struct ipoib_txq_slots *slots, struct dp_packet **held)
     }
 }
 
-/* Everything before 'tail' has completed. */
+/* Everything before 'tail' has completed: what is held for it goes. */
 static void
 tx_retire(struct ipoib_txq_slots *slots, uint32_t tail)
 {
-    if (ipoib_txq_n_held(slots)) {
-        for (uint32_t i = slots->tail; i != tail; i++) {
-            ipoib_txq_let_go(slots, &slots->held[i & slots->mask]);
+    uint32_t n_held = ipoib_txq_n_held(slots), left = n_held;
+    struct dp_packet *burst[NETDEV_MAX_BURST];
+    size_t n = 0;
+
+    for (uint32_t i = slots->tail; left && i != tail; i++) {
+        struct dp_packet **held = &slots->held[i & slots->mask];
+
+        if (*held) {
+            burst[n++] = *held;
+            *held = NULL;
+            left--;
+            if (n == ARRAY_SIZE(burst)) {
+                ipoib_pkt_delete_burst(burst, n);
+                n = 0;
+            }
         }
+    }
+    ipoib_pkt_delete_burst(burst, n);
+    if (left != n_held) {
+        atomic_store_relaxed(&slots->n_held, left);
     }
     slots->tail = tail;
 }
