@@ -366,6 +366,7 @@ ipoib_txq_create(struct ipoib_shared *shared,
         wr->wr.sg_list = &wr->sge;
         wr->wr.num_sge = 1;
         wr->wr.opcode = IBV_WR_SEND;
+        wr->wr.send_flags = IBV_SEND_INLINE;
         wr->wr.next = i + 1 < NETDEV_MAX_BURST ? &wr[1].wr : NULL;
     }
 

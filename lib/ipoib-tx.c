@@ -67,6 +67,7 @@ struct tx {
                                  * bytes; 0: it is not. */
     unsigned int class;         /* Of options:prio-map. */
     bool wake;                  /* The control thread got something. */
+    bool not_inline;            /* A WR of the burst is not sent inline. */
     const struct ipoib_share *share; /* NULL: nothing is shared. */
     uint64_t last_src;          /* Source MAC (and type) of the last unicast
                                  * packet, as they lie in it. */
@@ -163,6 +164,21 @@ tx_not_posted(struct tx *tx, uint32_t first, uint32_t n, int error)
     }
 }
 
+/* The 'n' WRs of a burst were posted, and are as they were before it.  But for
+ * the last one, most bursts leave them so. */
+static inline void
+tx_restore_flags(struct tx *tx, uint32_t n)
+{
+    struct ipoib_tx_wr *wrs = tx->slots->wrs;
+    uint32_t i = (OVS_UNLIKELY(tx->not_inline)
+                  || OVS_UNLIKELY(tx->txq->device_csum) ? 0 : n - 1);
+
+    for (; i < n; i++) {
+        wrs[i].wr.send_flags = IBV_SEND_INLINE;
+    }
+    tx->not_inline = false;
+}
+
 /* Posts the burst; its last WR is signalled.  A queue that has failed since
  * the burst was begun is the control thread's, which may be resetting the
  * QP. */
@@ -199,6 +215,7 @@ tx_post(struct tx *tx)
         slots->n_failed = 0;
     }
     slots->head += posted;
+    tx_restore_flags(tx, n);
 
     ipoib_count(&tx->txq->stats.packets, posted);
     ipoib_count(&tx->txq->stats.bytes,
@@ -231,19 +248,19 @@ tx_make_room(struct tx *tx)
     return true;
 }
 
-/* The last WR of the burst, whose data, at 'data', is that of '*packetp', is
- * not sent inline after all.  What lies in memory that the device can read is
- * sent from there, and the queue keeps the packet ('*packetp' becomes NULL);
- * the rest is copied. */
+/* 'wr', that of '*packetp', is not sent inline after all.  What lies in memory
+ * that the device can read is sent from there, and the queue keeps the packet
+ * ('*packetp' becomes NULL); the rest is copied. */
 static void
-tx_not_inline(struct tx *tx, struct dp_packet **packetp, const uint8_t *data)
+tx_not_inline(struct tx *tx, struct ipoib_tx_wr *wr,
+              struct dp_packet **packetp)
 {
     struct ipoib_txq_slots *slots = tx->slots;
-    uint32_t i = tx_n(tx) - 1;
-    uint32_t pos = (slots->head + i) & slots->mask;
-    struct ibv_sge *sge = &slots->wrs[i].sge;
+    uint32_t pos = (slots->head + (wr - slots->wrs)) & slots->mask;
+    struct ibv_sge *sge = &wr->sge;
 
-    slots->wrs[i].wr.send_flags = 0;
+    wr->wr.send_flags = 0;
+    tx->not_inline = true;
     sge->lkey = ipoib_pool_pd_lkey(slots->pd, *packetp);
     if (sge->lkey) {
         slots->held[pos] = *packetp;
@@ -252,7 +269,7 @@ tx_not_inline(struct tx *tx, struct dp_packet **packetp, const uint8_t *data)
     } else {
         uint8_t *slot = slots->mem + (size_t) pos * slots->slot_size;
 
-        memcpy(slot, data, sge->length);
+        memcpy(slot, (void *) (uintptr_t) sge->addr, sge->length);
         sge->addr = (uintptr_t) slot;
         sge->lkey = slots->lkey;
         ipoib_count(&tx->txq->stats.copied, 1);
@@ -286,7 +303,6 @@ tx_put(struct tx_out *out, uint8_t *eth, size_t ip_len, struct ibv_ah *ah,
     /* The rest of the WR is always the same. */
     wr->wr.wr.ud.ah = ah;
     wr->wr.wr.ud.remote_qpn = qpn;
-    wr->wr.send_flags = IBV_SEND_INLINE;
     wr->sge.addr = (uintptr_t) data;
     wr->sge.length = ip_len + IPOIB_HEADER_LEN;
     out->bytes += ip_len;
@@ -303,7 +319,7 @@ tx_append(struct tx *tx, struct dp_packet **packetp, uint8_t *eth,
     }
     tx_put(&tx->out, eth, ip_len, ah, qpn);
     if ((ssize_t) ip_len > tx->max_inline) {
-        tx_not_inline(tx, packetp, eth + IPOIB_OFS);
+        tx_not_inline(tx, tx->out.next - 1, packetp);
     }
 }
 
@@ -1011,14 +1027,14 @@ tx_one(struct tx *tx, struct dp_packet **packetp, struct tx_burst *burst,
     }
 }
 
-/* Last pass: makes the WRs of 'n' packets, in order.  Those that fit into
- * their WR, as nearly all small ones do, need no look at 'tx'; the rest is for
- * tx_one().  'classes' says that they are of a class other than 0. */
+/* Last pass: makes the WRs of 'n' packets, in order.  What is not just sent is
+ * for tx_one().  'classes' says that they are of a class other than 0. */
 static inline ALWAYS_INLINE void
 tx_make_burst(struct tx *tx, struct dp_packet *packets[], size_t n,
               struct tx_burst *burst, bool classes)
 {
-    const size_t limit = MAX(0, MIN(tx->max_inline, (ssize_t) tx->limit));
+    const ssize_t max_inline = tx->max_inline;
+    const size_t limit = tx->limit;
     const uint32_t now = tx->now;
     struct tx_out out = tx->out;
 
@@ -1041,6 +1057,9 @@ tx_make_burst(struct tx *tx, struct dp_packet *packets[], size_t n,
                     ah = tx_class_ah(tx, neigh, ah);
                 }
                 tx_put(&out, eth, ip_len, ah, neigh->qpn);
+                if (OVS_UNLIKELY((ssize_t) ip_len > max_inline)) {
+                    tx_not_inline(tx, out.next - 1, &packets[i]);
+                }
             }
         } else {
             tx->out = out;
@@ -1072,10 +1091,7 @@ tx_slice(struct tx *tx, struct dp_packet *packets[], size_t n)
     if (OVS_LIKELY(tx_n(tx))) {
         tx_post(tx);
     }
-    IPOIB_UNROLL
-    for (size_t i = 0; i < n; i++) {
-        dp_packet_delete(packets[i]);
-    }
+    ipoib_pkt_delete_burst(packets, n);
 }
 
 /* Has all WRs of 'slots' bear 'qkey'. */
