@@ -21,7 +21,6 @@
  * turn, how many microseconds after the start it came, by the kernel's time
  * stamps. */
 
-#undef NDEBUG
 #include <config.h>
 
 #include <arpa/inet.h>

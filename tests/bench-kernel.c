@@ -30,11 +30,9 @@
  * packet to a veth device is received, routed and sent on by a softirq in the
  * thread that sends it, so that the time is that of the whole path. */
 
-#undef NDEBUG
 #include <config.h>
 
 #include <arpa/inet.h>
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/if_packet.h>
