@@ -290,7 +290,8 @@ trial_receive(struct ipoib_proof_trial *t, const struct ibv_wc *wc)
     size_t len = wc->byte_len - IB_GRH_LEN;
     size_t i;
 
-    if (wc->byte_len < IB_GRH_LEN + IPOIB_HEADER_LEN) {
+    if (wc->byte_len < IB_GRH_LEN + IPOIB_HEADER_LEN
+        || wc->src_qp != t->qp->qp_num) {
         return;
     }
     for (i = 0; i < N_CASES; i++) {
