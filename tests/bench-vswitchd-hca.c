@@ -66,9 +66,12 @@ struct null_queue {
     struct null_port *port;
     struct { uint64_t wr_id, addr; } posted[N_POSTED];
     uint32_t posted_head, posted_tail;
+
+    struct null_queue *next;    /* In 'queues' of the port. */
 };
 
 struct null_port {
+    struct null_queue *queues;  /* They live as long as the process. */
     struct ibv_context *ctx;
     uint16_t pkey_index;
     struct bench_pace pace;
@@ -411,6 +414,8 @@ null_queue_create(struct null_port *port, bool receives)
     struct null_queue *q = xzalloc_cacheline(sizeof *q);
 
     q->port = port;
+    q->next = port->queues;
+    port->queues = q;
     q->receives = receives;
     if (!receives) {
         q->blocks = xmalloc_pagealign(N_BLOCKS * BLOCK + BLOCK + MAX_INLINE);
