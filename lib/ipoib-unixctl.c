@@ -657,6 +657,15 @@ txq_add(const struct ipoib_dev *dev, const struct ipoib_txq *txq,
     json_array_add(rows, json);
 }
 
+static void
+put_buffers(struct json *json, const struct ipoib_pool_stats *stats)
+{
+    put_int(json, "buffers", stats->n_bufs);
+    put_int(json, "buffers-free", stats->n_free);
+    put_int(json, "buffers-posted", stats->n_posted);
+    put_int(json, "buffers-in-packets", stats->n_packets);
+}
+
 /* What the control thread sends and delivers by itself, and the buffers. */
 static void
 control_add(const struct ipoib_dev *dev, struct json *rows)
@@ -676,10 +685,7 @@ control_add(const struct ipoib_dev *dev, struct json *rows)
         struct ipoib_pool_stats stats;
 
         ipoib_pool_get_stats(part->pool, &stats);
-        put_int(json, "buffers", stats.n_bufs);
-        put_int(json, "buffers-free", stats.n_free);
-        put_int(json, "buffers-posted", stats.n_posted);
-        put_int(json, "buffers-in-packets", stats.n_packets);
+        put_buffers(json, &stats);
         json_object_put(json, "zero-copy",
                         json_boolean_create(stats.zero_copy));
     }
@@ -716,10 +722,7 @@ memory_add(struct ipoib_dev *dev, struct json *rows)
 
         ipoib_pool_get_stats(part->pool, &stats);
         json_object_put_string(json, "kind", stats.kind);
-        put_int(json, "buffers", stats.n_bufs);
-        put_int(json, "buffers-free", stats.n_free);
-        put_int(json, "buffers-posted", stats.n_posted);
-        put_int(json, "buffers-in-packets", stats.n_packets);
+        put_buffers(json, &stats);
         put_int(json, "buffer-bytes", stats.memory);
     }
     for (unsigned int i = 0; i < part->n_rxq; i++) {
