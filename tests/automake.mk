@@ -252,7 +252,8 @@ EXTRA_DIST += \
 	tests/bench/plot \
 	tests/bench/record \
 	tests/bench/run \
-	tests/bench/targets.json
+	tests/bench/targets.json \
+	tests/bench/tree.py
 
 noinst_PROGRAMS += tests/bench-arp tests/bench-kernel
 tests_bench_arp_SOURCES = tests/bench-arp.c
