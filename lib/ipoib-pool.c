@@ -459,6 +459,13 @@ pool_has(const struct ipoib_pool *pool, const struct dp_packet *packet)
 }
 
 uint32_t
+ipoib_pool_packet_lkey(const struct ipoib_pool *pool,
+                       const struct dp_packet *packet)
+{
+    return pool_has(pool, packet) ? ipoib_pool_lkey(pool) : 0;
+}
+
+uint32_t
 ipoib_pool_pd_lkey(const struct ibv_pd *pd, const struct dp_packet *packet)
 {
 #ifdef DPDK_NETDEV

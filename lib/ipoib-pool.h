@@ -92,8 +92,11 @@ struct dp_packet *ipoib_pool_to_packet(struct ipoib_pool *, uint64_t id,
                                        ptrdiff_t ofs, size_t len);
 
 /* The lkey with which 'packet's data can be sent without a copy, or 0 if its
- * memory is not registered with 'pd': that of a pool of 'pd', or DPDK's
- * (ipoib-pool-eal.h).  For RCU readers. */
+ * memory is not registered with this pool's PD. */
+uint32_t ipoib_pool_packet_lkey(const struct ipoib_pool *,
+                                const struct dp_packet *);
+/* The same for any pool of 'pd', and for DPDK's memory (ipoib-pool-eal.h).
+ * For RCU readers. */
 uint32_t ipoib_pool_pd_lkey(const struct ibv_pd *pd, const struct dp_packet *);
 
 uint32_t ipoib_pool_lkey(const struct ipoib_pool *);

@@ -863,9 +863,10 @@ test_pool(void)
     ovs_assert(stats.n_packets == (stats.zero_copy ? 32 : 0));
     if (stats.zero_copy) {
         struct ibv_pd other_pd;
-        uint32_t lkey = ipoib_pool_pd_lkey(&hca->pd, packets[0]);
+        uint32_t lkey = ipoib_pool_packet_lkey(pool, packets[0]);
 
         ovs_assert(lkey && lkey == ipoib_pool_lkey(pool));
+        ovs_assert(ipoib_pool_pd_lkey(&hca->pd, packets[0]));
         ovs_assert(!ipoib_pool_pd_lkey(&other_pd, packets[0]));
     }
     for (int i = 32; i < 64; i++) {
