@@ -102,20 +102,21 @@ n_warm(size_t n)
 }
 
 /* The figures of one direction: the floor, with a thousand neighbours, with a
- * million, and the floor once more as control.  Nothing else is in a round, so
- * that the caches are as if one of them ran alone. */
+ * million, and the floor and a thousand once more as controls.  Nothing else
+ * is in a round, so that the caches are as if one of them ran alone. */
 static void
 figures(const char *floor_1k, const char *floor_1m, const char *by_n,
         struct bench_workload floor, struct bench_workload ours_1k,
         struct bench_workload ours_1m, size_t n_rounds)
 {
-    struct bench_workload w[] = { floor, ours_1k, ours_1m, floor };
+    struct bench_workload w[] = { floor, ours_1k, ours_1m, floor, ours_1k };
     const struct bench_figure f[] = {
         { floor_1k, &w[1], &w[0], false },
         { floor_1m, &w[2], &w[0], false },
         { by_n, &w[2], &w[1], false },
         { floor_1k, &w[3], &w[0], true },
         { floor_1m, &w[3], &w[0], true },
+        { by_n, &w[4], &w[1], true },
     };
 
     bench_steady(&w[2], n_warm(w[2].x), 0);
