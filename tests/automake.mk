@@ -127,6 +127,7 @@ EXTRA_DIST += \
 	tests/mcast.py \
 	tests/packets.py \
 	tests/ping-gap.py \
+	tests/ping-silence.py \
 	tests/sums.py \
 	tests/lsan.supp \
 	tests/many-paths.py \
