@@ -535,7 +535,7 @@ ipoib_partition_run_peers(struct ipoib_partition *part, long long int now)
             ipoib_peers_restart(peers, now);
             role_changed(part, old);
         }
-        peers->since = now;
+        peers->since = peers->last_run = now;
         return;
     }
     if (ipoib_peers_run(peers, now)) {

@@ -211,6 +211,7 @@ peers_begin(struct ipoib_peers *peers, enum ipoib_role role,
 {
     peers->role = role;
     peers->since = peers->next = peers->alone_since = now;
+    peers->last_run = now;
     share_update(peers);
 }
 
@@ -372,6 +373,27 @@ ipoib_peers_receive(struct ipoib_peers *peers, const void *data, size_t len,
     return peers->role == IPOIB_ROLE_ALONE ? NULL : peer;
 }
 
+/* The machine, or this process, may have stood still: a peer is not gone since
+ * nobody was there to hear it.  It has as much time left as it had then. */
+static void
+peers_forgive_stall(struct ipoib_peers *peers, long long int now)
+{
+    long long int stall = now - peers->last_run;
+    struct ipoib_peer *peer;
+
+    peers->last_run = now;
+    if (stall < IPOIB_PEER_STALL) {
+        return;
+    }
+    LIST_FOR_EACH (peer, node, &peers->peers) {
+        for (int i = 0; i < ARRAY_SIZE(peer->heard); i++) {
+            if (peer->heard[i] != NEVER) {
+                peer->heard[i] = MIN(peer->heard[i] + stall, now);
+            }
+        }
+    }
+}
+
 /* Updates who is present; returns true if that has changed. */
 static bool
 peers_look(struct ipoib_peers *peers, long long int now)
@@ -445,6 +467,7 @@ ipoib_peers_run(struct ipoib_peers *peers, long long int now)
     if (old == IPOIB_ROLE_ALONE) {
         return false;
     }
+    peers_forgive_stall(peers, now);
     changed = peers_look(peers, now);
     if (peers->n_present) {
         peers->alone_since = now;

@@ -46,6 +46,8 @@
 #define IPOIB_PEER_LEAVE_TIME 150 /* In which a peer that has said on Ethernet
                                    * that it leaves is gone, unless it is heard
                                    * on the fabric. */
+#define IPOIB_PEER_STALL    200 /* This gateway itself stood still, if it did
+                                 * not run for so long. */
 #define IPOIB_MAX_PEERS     15
 
 /* options:peers. */
@@ -131,6 +133,7 @@ struct ipoib_peers {
     size_t n_peers;
     size_t n_present;
     long long int since;        /* When it began to listen. */
+    long long int last_run;     /* Of ipoib_peers_run(). */
     long long int next;         /* Next beacon. */
     long long int alone_since;  /* No peer since; GUARD then ends. */
     uint64_t n_loops;           /* Frames that proved a loop. */
@@ -155,8 +158,8 @@ void ipoib_peers_restart(struct ipoib_peers *, long long int now);
 const struct ipoib_peer *
 ipoib_peers_receive(struct ipoib_peers *, const void *data, size_t len,
                     bool ethernet, long long int now);
-/* Decides again.  Returns true if the role or the peers that are present have
- * changed. */
+/* Decides again; to be called once in IPOIB_PEER_INTERVAL at least.  Returns
+ * true if the role or the peers that are present have changed. */
 bool ipoib_peers_run(struct ipoib_peers *, long long int now);
 /* Makes a beacon; if 'leaving', the last one. */
 void ipoib_peers_compose(const struct ipoib_peers *, bool leaving,

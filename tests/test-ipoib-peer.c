@@ -142,6 +142,33 @@ test_standby(void)
     stop();
 }
 
+/* One stands still, as a machine may: when it goes on, it listens before it
+ * takes the others for dead. */
+static void
+test_stall(void)
+{
+    start(IPOIB_PEERS_STANDBY);
+    dead[2] = true;
+    pass(1000);
+    CHECK_INT(gw[0].role, IPOIB_ROLE_ACTIVE);
+    for (int ms = IPOIB_PEER_STALL; ms < 20000; ms *= 2) {
+        now += ms;
+        ovs_assert(!ipoib_peers_run(&gw[1], now));
+        CHECK_INT(gw[1].role, IPOIB_ROLE_STANDBY);
+        pass(200);
+        CHECK_INT(gw[0].role, IPOIB_ROLE_ACTIVE);
+        CHECK_INT(gw[1].role, IPOIB_ROLE_STANDBY);
+    }
+
+    /* Those that died meanwhile are found to be so, as soon as ever. */
+    dead[0] = true;
+    now += 5000;
+    ovs_assert(!ipoib_peers_run(&gw[1], now));
+    pass(IPOIB_PEER_TIMEOUT + 50);
+    CHECK_INT(gw[1].role, IPOIB_ROLE_ACTIVE);
+    stop();
+}
+
 static void
 test_guard(void)
 {
@@ -335,6 +362,7 @@ static void
 test_ipoib_peer_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
 {
     test_standby();
+    test_stall();
     test_guard();
     test_share();
     test_malformed();
