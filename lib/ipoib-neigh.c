@@ -588,6 +588,12 @@ age_aliases(struct ipoib_neigh_table *t, long long int now, size_t budget)
     }
 }
 
+static bool
+is_idle(uint32_t used, long long int now, long long int idle)
+{
+    return used != USED_NEVER && now - used * 1000LL >= idle;
+}
+
 /* Removes 'slot' if it has not been used for 'idle' ms; keeps in mind for its
  * chunk what was seen. */
 static bool
@@ -597,20 +603,61 @@ age_slot(struct ipoib_neigh_table *t, uint32_t slot, long long int now,
     uint32_t used;
 
     atomic_read_relaxed(&ipoib_neigh_fast(t, slot)->used, &used);
-    if (OVS_UNLIKELY(used != USED_NEVER && now - used * 1000LL >= idle)) {
+    if (is_idle(used, now, idle)) {
         struct ipoib_neigh *neigh = ipoib_neigh_of_slot(t, slot);
 
         if (!neigh) {
             return false;       /* A reader was late: it has gone. */
         }
         used = used_at(t, neigh);
-        if (now - used * 1000LL >= idle) {
+        if (is_idle(used, now, idle)) {
             remove__(t, neigh, false);
             return true;
         }
     }
     t->age_oldest = MIN(t->age_oldest, used);
     return false;
+}
+
+/* The least 'used' of 'n' slots from 'slot' on.  There is nothing else in the
+ * loop, so that it is as fast as memory is. */
+static uint32_t
+least_used(const struct ipoib_neigh_table *t, uint32_t slot, size_t n)
+{
+    struct ipoib_neigh_fast *fast = ipoib_neigh_fast(t, slot);
+    uint32_t least = USED_NEVER;
+
+    for (size_t i = 0; i < n; i++) {
+        uint32_t used;
+
+        atomic_read_relaxed(&fast[i].used, &used);
+        least = MIN(least, used);
+    }
+    return least;
+}
+
+/* age_slot() for 'n' slots of a chunk, from 'age_pos' on.  Returns how many
+ * went. */
+static size_t
+age_slots(struct ipoib_neigh_table *t, size_t n, long long int now,
+          long long int idle)
+{
+    uint32_t least = least_used(t, t->age_pos, n);
+    uint32_t end = t->age_pos + n;
+    size_t removed = 0;
+
+    if (is_idle(least, now, idle)) {
+        while (t->age_pos < end) {
+            removed += age_slot(t, t->age_pos++, now, idle);
+        }
+    } else {
+        t->age_oldest = MIN(t->age_oldest, least);
+        t->age_pos = end;
+    }
+    if (end % IPOIB_SLOTS_CHUNK == 0) {
+        t->oldest[end / IPOIB_SLOTS_CHUNK - 1] = t->age_oldest;
+    }
+    return removed;
 }
 
 /* 'age_pos' is at the beginning of a chunk.  Returns true if there may be a
@@ -645,17 +692,16 @@ ipoib_neigh_age(struct ipoib_neigh_table *t, long long int now,
         if (t->age_pos >= end) {
             t->age_pos = 0;
         }
-        if (t->age_pos % IPOIB_SLOTS_CHUNK == 0
-            && !chunk_may_be_old(t, now, idle)) {
+
+        uint32_t ofs = t->age_pos % IPOIB_SLOTS_CHUNK;
+        size_t n = MIN(budget, IPOIB_SLOTS_CHUNK - ofs);
+        if (!ofs && !chunk_may_be_old(t, now, idle)) {
             t->age_pos += IPOIB_SLOTS_CHUNK;
-            budget -= MIN(budget, IPOIB_SLOTS_CHUNK);
-            continue;
+        } else {
+            n = MIN(n, end - t->age_pos);
+            removed += age_slots(t, n, now, idle);
         }
-        removed += age_slot(t, t->age_pos++, now, idle);
-        budget--;
-        if (t->age_pos % IPOIB_SLOTS_CHUNK == 0) {
-            t->oldest[t->age_pos / IPOIB_SLOTS_CHUNK - 1] = t->age_oldest;
-        }
+        budget -= n;
     }
     COVERAGE_ADD(ipoib_neigh_aged, removed);
     return removed;
