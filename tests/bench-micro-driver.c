@@ -93,7 +93,7 @@ send_prepare(void *d_)
 {
     struct bench_driver *d = d_;
 
-    for (size_t i = 0; i < BENCH_WINDOW; i++) {
+    for (size_t i = 0; i < bench_stretch(d->n); i++) {
         uint32_t neigh = bench_random_below(&d->random, d->world->n);
         const struct ipoib_buf *buf = &d->bufs[(d->pos + i) & (d->n - 1)];
 
@@ -108,6 +108,7 @@ send_run(void *d_)
 {
     struct bench_driver *d = d_;
     struct { struct ibv_send_wr wr; struct ibv_sge sge; } wrs[BENCH_BURST];
+    size_t n_bursts = bench_stretch(d->n) / BENCH_BURST;
     struct ibv_send_wr *bad;
     struct ibv_wc wc[8];
 
@@ -124,7 +125,7 @@ send_run(void *d_)
         wrs[i].wr.wr.ud.remote_qkey = GW_QKEY;
         wrs[i].sge.length = 4 + BENCH_IP_LEN;
     }
-    for (size_t burst = 0; burst < BENCH_N_BURSTS; burst++) {
+    for (size_t burst = 0; burst < n_bursts; burst++) {
         for (size_t i = 0; i < BENCH_BURST; i++, d->pos++) {
             const struct ipoib_buf *buf = &d->bufs[d->pos & (d->n - 1)];
 
@@ -165,6 +166,7 @@ receive_run(void *d_)
     struct bench_driver *d = d_;
     struct ibv_recv_wr wrs[BENCH_BURST], *bad;
     struct ibv_sge sges[BENCH_BURST];
+    size_t n_bursts = bench_stretch(d->n) / BENCH_BURST;
     struct ibv_wc wc[BENCH_BURST];
 
     for (size_t i = 0; i < BENCH_BURST; i++) {
@@ -174,7 +176,7 @@ receive_run(void *d_)
         sges[i].length = d->bufs[0].size;
         sges[i].lkey = d->bufs[0].lkey;
     }
-    for (size_t burst = 0; burst < BENCH_N_BURSTS; burst++) {
+    for (size_t burst = 0; burst < n_bursts; burst++) {
         ovs_assert(ibv_poll_cq(d->cq, BENCH_BURST, wc) == BENCH_BURST);
         for (size_t i = 0; i < BENCH_BURST; i++, d->pos++) {
             wrs[i].wr_id = sges[i].addr = d->bufs[d->pos & (d->n - 1)].id;
@@ -191,7 +193,8 @@ bench_driver_workload(struct bench_driver *d)
     return (struct bench_workload) {
         .label = d->srq ? "receive driver" : "transmit driver",
         .x = d->world->n,
-        .n_warm = bench_warm(d->n),
+        .n_warm = BENCH_WARM,
+        .n_stretches = BENCH_WINDOW / bench_stretch(d->n),
         .prepare = d->srq ? receive_prepare : send_prepare,
         .run = d->srq ? receive_run : send_run,
         .aux = d,

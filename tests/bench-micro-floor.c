@@ -54,7 +54,7 @@ struct bench_floor_tx {
 
     uint8_t *lines;             /* NULL: without. */
     size_t n_lines;
-    const uint8_t *line[BENCH_WINDOW]; /* Of each packet of a window. */
+    const uint8_t *line[BENCH_WINDOW]; /* Of each packet of a stretch. */
     struct bench_random random;
 };
 
@@ -141,7 +141,7 @@ floor_tx_prepare(void *tx_)
         bench_write_frame(eth, eth_addr_broadcast, i, i, BENCH_IP_LEN);
         memcpy(eth, &mark, sizeof mark);
     }
-    for (size_t i = 0; tx->lines && i < BENCH_WINDOW; i++) {
+    for (size_t i = 0; tx->lines && i < bench_stretch(tx->n); i++) {
         tx->line[i] = tx->lines + CACHE_LINE_SIZE
                       * (size_t) bench_random_below(&tx->random, tx->n_lines);
     }
@@ -156,8 +156,9 @@ floor_tx_run__(struct bench_floor_tx *tx, bool with_line)
     const ovs_be32 op = htonl(0x100 << 8 | 5);
     struct bench_wqe *sq = tx->sq;
     uint32_t head = tx->head;
+    size_t n_bursts = bench_stretch(tx->n) / BENCH_BURST;
 
-    for (size_t burst = 0; burst < BENCH_N_BURSTS; burst++) {
+    for (size_t burst = 0; burst < n_bursts; burst++) {
         const struct bench_cqe *cqe
             = &tx->cqes[tx->ci & (BENCH_SEND_DESC - 1)];
         struct bench_wqe *wqe = NULL;
@@ -214,12 +215,14 @@ static void
 floor_tx_finish(void *tx_)
 {
     struct bench_floor_tx *tx = tx_;
+    size_t n_sent = bench_stretch(tx->n);
+    size_t n_left = MIN(n_sent, BENCH_SEND_DESC);
 
-    tx->sent += BENCH_WINDOW;
-    for (size_t i = 0; i < BENCH_SEND_DESC; i++) {
-        uint32_t head = tx->head - BENCH_SEND_DESC + i;
+    tx->sent += n_sent;
+    for (size_t i = 0; i < n_left; i++) {
+        uint32_t head = tx->head - n_left + i;
         const struct bench_wqe *wqe = &tx->sq[head & (BENCH_SEND_DESC - 1)];
-        uint32_t mark = floor_mark(tx->sent - BENCH_SEND_DESC + i);
+        uint32_t mark = floor_mark(tx->sent - n_left + i);
 
         ovs_assert(!memcmp(&wqe->av.dqpn, &mark, sizeof mark));
     }
@@ -231,7 +234,8 @@ bench_floor_tx_workload(struct bench_floor_tx *tx)
     return (struct bench_workload) {
         .label = tx->lines ? "transmit floor and a line" : "transmit floor",
         .x = tx->n_lines,
-        .n_warm = bench_warm(tx->n),
+        .n_warm = BENCH_WARM,
+        .n_stretches = BENCH_WINDOW / bench_stretch(tx->n),
         .prepare = floor_tx_prepare,
         .run = tx->lines ? floor_tx_line_run : floor_tx_run,
         .finish = floor_tx_finish,
@@ -326,8 +330,9 @@ floor_rx_run(void *rx_)
     uint32_t mask = rx->n / 2 - 1;
     uint64_t sum = rx->sum;
     uint32_t ci = rx->ci;
+    size_t n_bursts = bench_stretch(rx->n) / BENCH_BURST;
 
-    for (size_t burst = 0; burst < BENCH_N_BURSTS; burst++) {
+    for (size_t burst = 0; burst < n_bursts; burst++) {
         for (size_t i = 0; i < BENCH_BURST; i++, ci++) {
             const struct bench_cqe *cqe = &cqes[ci & mask];
             uint32_t j = ntohs(cqe->wqe_counter) & mask;
@@ -354,9 +359,10 @@ static void
 floor_rx_finish(void *rx_)
 {
     struct bench_floor_rx *rx = rx_;
+    size_t n = bench_stretch(rx->n);
 
-    for (size_t i = 0; i < BENCH_WINDOW; i++) {
-        uint32_t k = rx->ci - BENCH_WINDOW + i, header;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t k = rx->ci - n + i, header;
         uint8_t ipoib[4 + BENCH_IP_LEN];
 
         bench_write_ipoib(ipoib, k & 0xffff, k, BENCH_IP_LEN);
@@ -371,7 +377,8 @@ bench_floor_rx_workload(struct bench_floor_rx *rx)
 {
     return (struct bench_workload) {
         .label = "receive floor",
-        .n_warm = bench_warm(rx->n),
+        .n_warm = BENCH_WARM,
+        .n_stretches = BENCH_WINDOW / bench_stretch(rx->n),
         .prepare = floor_rx_prepare,
         .run = floor_rx_run,
         .finish = floor_rx_finish,

@@ -190,14 +190,6 @@ pool_mtu(size_t ip_len)
     return ip_len + IPOIB_HEADER_LEN <= 2048 ? 2048 : 4096;
 }
 
-/* So many windows use all of 'n' buffers; more than a few are not in a cache
- * of a processor's own anyhow. */
-size_t
-bench_warm(size_t n)
-{
-    return MIN(n / BENCH_WINDOW, 2);
-}
-
 /* Transmit. */
 
 struct ipoib_txq *
@@ -320,7 +312,7 @@ bench_tx_destroy(struct bench_tx *tx)
 }
 
 /* Writes the frames that will be sent half of the buffers later, and makes the
- * batches of the next window. */
+ * batches of the next stretch. */
 static void
 tx_prepare(void *tx_)
 {
@@ -340,7 +332,7 @@ tx_prepare(void *tx_)
         bench_write_frame(tx->data[i], tx->world->macs[neigh], neigh,
                           tx->prepared, tx->ip_len);
     }
-    for (size_t i = 0; i < BENCH_N_BURSTS; i++) {
+    for (size_t i = 0; i < bench_stretch(tx->n) / BENCH_BURST; i++) {
         size_t first = (tx->sent + i * BENCH_BURST) & (tx->n - 1);
 
         dp_packet_batch_init(&tx->batches[i]);
@@ -355,7 +347,7 @@ tx_run(void *tx_)
 {
     struct bench_tx *tx = tx_;
 
-    for (size_t i = 0; i < BENCH_N_BURSTS; i++) {
+    for (size_t i = 0; i < bench_stretch(tx->n) / BENCH_BURST; i++) {
         ipoib_tx_batch(tx->txq, &tx->batches[i]);
     }
 }
@@ -367,11 +359,13 @@ tx_finish(void *tx_)
     struct bench_tx *tx = tx_;
     const struct bench_qp *qp = CONTAINER_OF(tx->txq->qp, struct bench_qp,
                                              ibv);
+    size_t n_sent = bench_stretch(tx->n);
 
-    tx->sent += BENCH_WINDOW;
+    tx->sent += n_sent;
     ovs_assert(ipoib_counter_read(&tx->txq->stats.packets) == tx->sent);
     ovs_assert(qp->head == (uint32_t) tx->sent);
-    for (size_t i = tx->sent - BENCH_SEND_DESC; i < tx->sent; i++) {
+    for (size_t i = tx->sent - MIN(n_sent, BENCH_SEND_DESC); i < tx->sent;
+         i++) {
         const struct bench_wqe *wqe = &qp->sq[i & qp->mask];
         bool is_inline = ntohl(wqe->data.length) & BENCH_INLINE;
         uint32_t neigh = tx->neighs[i & (tx->n - 1)];
@@ -392,7 +386,8 @@ bench_tx_workload(struct bench_tx *tx)
     return (struct bench_workload) {
         .label = "transmit",
         .x = tx->world->n,
-        .n_warm = bench_warm(tx->n),
+        .n_warm = BENCH_WARM,
+        .n_stretches = BENCH_WINDOW / bench_stretch(tx->n),
         .prepare = tx_prepare,
         .run = tx_run,
         .finish = tx_finish,
@@ -490,7 +485,7 @@ rx_run(void *rx_)
 {
     struct bench_rx *rx = rx_;
 
-    for (size_t i = 0; i < BENCH_N_BURSTS; i++) {
+    for (size_t i = 0; i < bench_stretch(rx->n) / BENCH_BURST; i++) {
         ipoib_rx_batch(rx->rxq, &rx->batches[i]);
     }
 }
@@ -501,7 +496,7 @@ rx_finish(void *rx_)
 {
     struct bench_rx *rx = rx_;
 
-    for (size_t i = 0; i < BENCH_N_BURSTS; i++) {
+    for (size_t i = 0; i < bench_stretch(rx->n) / BENCH_BURST; i++) {
         struct dp_packet *packet;
 
         ovs_assert(dp_packet_batch_size(&rx->batches[i]) == BENCH_BURST);
@@ -520,7 +515,7 @@ rx_finish(void *rx_)
     }
     ovs_assert(ipoib_counter_read(&rx->rxq->stats.packets)
                == rx->delivered);
-    rx_delete(rx, rx->n / 2 - BENCH_WINDOW);
+    rx_delete(rx, rx->n / 2 - bench_stretch(rx->n));
     bench_discard(rx->rxq->to_control);
 }
 
@@ -530,7 +525,8 @@ bench_rx_workload(struct bench_rx *rx)
     return (struct bench_workload) {
         .label = "receive",
         .x = rx->world->n,
-        .n_warm = bench_warm(rx->n),
+        .n_warm = BENCH_WARM,
+        .n_stretches = BENCH_WINDOW / bench_stretch(rx->n),
         .prepare = bench_rx_prepare,
         .run = rx_run,
         .finish = rx_finish,

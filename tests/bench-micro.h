@@ -46,11 +46,19 @@
 #include "ovs-atomic.h"
 #include "util.h"
 
-/* Packets of a window, in bursts of NETDEV_MAX_BURST. */
+/* Packets of a window, in bursts of NETDEV_MAX_BURST.  Where there are few
+ * buffers, a window is made of stretches, each of half of the 'n' buffers (a
+ * power of 2), between which the clock stands still while the next ones are
+ * prepared. */
 #define BENCH_WINDOW 2048
 #define BENCH_BURST NETDEV_MAX_BURST
 #define BENCH_N_BURSTS (BENCH_WINDOW / BENCH_BURST)
 BUILD_ASSERT_DECL(BENCH_BURST == 32);
+static inline size_t
+bench_stretch(size_t n)
+{
+    return MIN(n / 2, BENCH_WINDOW);
+}
 
 /* How long to measure. */
 enum bench_effort {
@@ -65,11 +73,13 @@ size_t bench_choose(enum bench_effort effort, size_t smoke, size_t quick,
 /* Windows and rounds. */
 
 /* Something of which a window takes a measurable time.  'run' is what is
- * measured; 'prepare' and 'finish' (may be NULL) come before and after. */
+ * measured; 'prepare' and 'finish' (may be NULL) come before and after.  A
+ * window has all three 'n_stretches' times. */
 struct bench_workload {
     const char *label;          /* In series. */
     double x;                   /* In series. */
     size_t units;               /* Done in a window; 0: BENCH_WINDOW. */
+    size_t n_stretches;         /* 0: 1. */
     size_t n_warm;              /* Windows that bring back into the caches
                                  * what others have thrown out. */
     void (*prepare)(void *aux);
@@ -316,11 +326,13 @@ void bench_write_frame(uint8_t *eth, struct eth_addr dst, uint32_t neigh,
 void bench_write_ipoib(uint8_t *ipoib, uint32_t neigh, size_t i,
                        size_t ip_len);
 
-size_t bench_warm(size_t n);
+/* So many windows use all of a few buffers; more than a few are not in a cache
+ * of a processor's own anyhow. */
+#define BENCH_WARM 2
 
 /* A pool, and queues on it, of which a workload sends or receives.  'n' is the
- * number of its buffers, a power of 2 and at least 2 * BENCH_WINDOW: a window
- * begins half of them after it was prepared. */
+ * number of its buffers: a stretch begins half of them after it was
+ * prepared. */
 struct bench_tx {
     struct bench_world *world;
     struct ipoib_pool *pool;
