@@ -12,6 +12,8 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-bench.c \
 	tests/test-ipoib-compat.c \
 	tests/test-ipoib-datapath.c \
+	tests/test-ipoib-clock.c \
+	tests/test-ipoib-clock.h \
 	tests/test-ipoib-dhcp.c \
 	tests/test-ipoib-events.c \
 	tests/test-ipoib-fabric-external.c \

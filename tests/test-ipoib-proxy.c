@@ -296,6 +296,7 @@ test_ipoib_proxy_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
            "%d neighbours that ask at once: %llu us\n",
            N, (unsigned long long int) best[0],
            N, (unsigned long long int) best[1]);
+    fflush(stdout);             /* Also if it was too long. */
     ovs_assert(best[0] < LIMIT && best[1] < LIMIT);
 
     /* Who only tries an address gets no answer from us, whoever has it. */
