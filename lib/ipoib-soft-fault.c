@@ -17,6 +17,7 @@
 
 #include <string.h>
 #include "ovs-thread.h"
+#include "svec.h"
 #include "unixctl.h"
 
 /* Faults of queue pairs, for tests: what real devices do when something goes
@@ -58,16 +59,58 @@ fault_refuse(struct unixctl_conn *conn, const char *what, const char *reason)
     free(error);
 }
 
-/* "ipoib/soft/fault DEVICE QPN FAULT". */
+/* Replies with the queue pairs that have a fault. */
 static void
-fault_command(struct unixctl_conn *conn, int argc OVS_UNUSED,
-              const char *argv[], void *aux OVS_UNUSED)
+fault_list(struct unixctl_conn *conn)
+{
+    struct svec lines = SVEC_EMPTY_INITIALIZER;
+    struct soft_hca *hca;
+    char *reply;
+
+    ovs_mutex_lock(&devices_mutex);
+    LIST_FOR_EACH (hca, fault_node, &devices) {
+        struct soft_qp *qp;
+
+        ovs_mutex_lock(&hca->mutex);
+        CMAP_FOR_EACH (qp, cmap_node, &hca->qps) {
+            int fault;
+
+            atomic_read_relaxed(&qp->fault, &fault);
+            if (fault != SOFT_FAULT_NONE) {
+                svec_add_nocopy(&lines, xasprintf("%s 0x%06"PRIx32" %s",
+                                                  hca->full_name,
+                                                  qp->qp.qp_num,
+                                                  fault_names[fault]));
+            }
+        }
+        ovs_mutex_unlock(&hca->mutex);
+    }
+    ovs_mutex_unlock(&devices_mutex);
+    svec_sort(&lines);
+    reply = svec_join(&lines, "\n", "\n");
+    unixctl_command_reply(conn, lines.n ? reply : NULL);
+    free(reply);
+    svec_destroy(&lines);
+}
+
+/* "ipoib/soft/fault [DEVICE QPN FAULT]". */
+static void
+fault_command(struct unixctl_conn *conn, int argc, const char *argv[],
+              void *aux OVS_UNUSED)
 {
     struct soft_hca *hca;
     bool found = false;
     unsigned int qpn;
     int fault = -1;
 
+    if (argc == 1) {
+        fault_list(conn);
+        return;
+    } else if (argc < 4) {
+        fault_refuse(conn, argv[1], "a queue pair number and a fault must "
+                     "follow");
+        return;
+    }
     for (size_t i = 0; i < ARRAY_SIZE(fault_names); i++) {
         if (!strcmp(argv[3], fault_names[i])) {
             fault = i;
@@ -109,8 +152,8 @@ soft_fault_add_device(struct soft_hca *hca)
     static struct ovsthread_once once = OVSTHREAD_ONCE_INITIALIZER;
 
     if (ovsthread_once_start(&once)) {
-        unixctl_command_register("ipoib/soft/fault", "DEVICE QPN FAULT", 3, 3,
-                                 fault_command, NULL);
+        unixctl_command_register("ipoib/soft/fault", "[DEVICE QPN FAULT]", 0,
+                                 3, fault_command, NULL);
         ovsthread_once_done(&once);
     }
     ovs_mutex_lock(&devices_mutex);
