@@ -313,19 +313,21 @@ const struct ipoib_verbs null_verbs = {
     .destroy_qp = null_destroy_qp,
 };
 
-/* If that is what buffers are to be made of, DPDK's memory. */
+/* If that is what buffers are to be made of, DPDK's memory, of the kind that
+ * OVS_IPOIB_EAL has arguments for. */
 static void
 init_dpdk(void)
 {
 #ifdef DPDK_NETDEV
     const char *kind = getenv("OVS_IPOIB_POOL");
+    const char *memory = getenv("OVS_IPOIB_EAL");
 
     if (kind && !strcmp(kind, "dpdk") && !dpdk_available()) {
         struct smap config = SMAP_INITIALIZER(&config);
 
         smap_add(&config, "dpdk-init", "true");
-        smap_add(&config, "dpdk-extra",
-                 "--no-huge --legacy-mem -m 128 --no-pci --no-telemetry");
+        smap_add_format(&config, "dpdk-extra", "%s --no-pci --no-telemetry",
+                        memory ? memory : "--no-huge --legacy-mem -m 128");
         dpdk_init(&config);
         smap_destroy(&config);
     }

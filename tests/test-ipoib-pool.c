@@ -527,6 +527,97 @@ test_eal(void)
 #endif
 }
 
+/* Memory that DPDK gets and returns is registered for so long.  Only huge pages
+ * come and go, so that this is for who has set OVS_IPOIB_EAL. */
+#ifdef DPDK_NETDEV
+#define ZONE_SIZE (8u << 20)
+#define MAX_PAGE (2u << 20)
+
+struct lookups {
+    const struct dp_packet *packet; /* Its memory stays. */
+    uint32_t lkey;
+    atomic_bool stop;
+    size_t n_found;
+};
+
+/* While memory comes and goes, a packet's key is found, or not, but no other
+ * one. */
+static void *
+look_up(void *lookups_)
+{
+    struct lookups *lookups = lookups_;
+    bool stop;
+
+    do {
+        uint32_t lkey = ipoib_pool_pd_lkey(&hca->pd, lookups->packet);
+
+        ovs_assert(!lkey || lkey == lookups->lkey);
+        lookups->n_found += lkey != 0;
+        atomic_read(&lookups->stop, &stop);
+    } while (!stop);
+    return NULL;
+}
+
+static char *
+zone_get(int n_before)
+{
+    char *zone = rte_malloc("zone", ZONE_SIZE, 0);
+
+    ovs_assert(zone && hca->n_objects >= n_before + 4);
+    for (size_t i = 0; i < ZONE_SIZE; i += MAX_PAGE) {
+        ovs_assert(ipoib_pool_eal_lkey(&hca->pd, zone + i, 1));
+    }
+    ovs_assert(ipoib_pool_eal_lkey(&hca->pd, zone + ZONE_SIZE - 1, 1));
+    return zone;
+}
+#endif
+
+static void
+test_events(void)
+{
+#ifdef DPDK_NETDEV
+    struct null_hca *other_hca = null_hca_open();
+    struct ipoib_pool *pool = pool_open(N_BUFS);
+    struct dp_packet *packet = receive(pool);
+    struct lookups lookups = {
+        .packet = packet,
+        .lkey = ipoib_pool_pd_lkey(&hca->pd, packet),
+    };
+    int n = hca->n_objects;
+
+    if (getenv("OVS_IPOIB_EAL")) {
+        pthread_t thread = ovs_thread_create("lookups", look_up, &lookups);
+        char *zone;
+
+        ovs_assert(!strcmp(stats_of(pool).kind, "dpdk") && lookups.lkey);
+        for (int i = 0; i < 100; i++) {
+            zone = zone_get(n);
+            rte_free(zone);
+            ovs_assert(hca->n_objects == n);
+            ovs_assert(!ipoib_pool_eal_lkey(&hca->pd, zone + MAX_PAGE, 1));
+        }
+        atomic_store(&lookups.stop, true);
+        xpthread_join(thread, NULL);
+        ovs_assert(lookups.n_found);
+
+        /* A domain that comes later, and goes earlier. */
+        zone = zone_get(n);
+        ipoib_pool_eal_open(&null_verbs, &other_hca->pd);
+        ovs_assert(other_hca->n_objects == hca->n_objects - 1);
+        ovs_assert(ipoib_pool_eal_lkey(&other_hca->pd, zone, 1));
+        rte_free(zone);
+        ovs_assert(!ipoib_pool_eal_lkey(&other_hca->pd, zone + MAX_PAGE, 1));
+        ipoib_pool_eal_close(&other_hca->pd);
+        rte_free(zone_get(n));
+        ovs_assert(!other_hca->n_objects);
+    }
+    dp_packet_delete(packet);
+    ipoib_pool_detach(pool);
+    sweep();
+    null_hca_close(other_hca);
+#endif
+}
+
 static void
 test_ipoib_pool_main(int argc, char *argv[])
 {
@@ -540,6 +631,7 @@ test_ipoib_pool_main(int argc, char *argv[])
         { "overtaken", test_overtaken },
         { "routes", test_routes },
         { "eal", test_eal },
+        { "events", test_events },
     };
 
     alarm(60);
