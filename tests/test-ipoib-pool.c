@@ -527,8 +527,8 @@ test_eal(void)
 #endif
 }
 
-/* Memory that DPDK gets and returns is registered for so long.  Only huge pages
- * come and go, so that this is for who has set OVS_IPOIB_EAL. */
+/* Memory that DPDK gets and returns is registered for so long.  Only huge
+ * pages come and go, so that this is for who has set OVS_IPOIB_EAL. */
 #ifdef DPDK_NETDEV
 #define ZONE_SIZE (8u << 20)
 #define MAX_PAGE (2u << 20)
