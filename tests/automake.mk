@@ -262,12 +262,13 @@ noinst_PROGRAMS += tests/bench-arp tests/bench-kernel
 tests_bench_arp_SOURCES = tests/bench-arp.c
 tests_bench_arp_LDFLAGS = $(AM_LDFLAGS) $(OVS_DPDK_LDFLAGS)
 tests_bench_arp_LDADD = $(IPOIB_LDADD)
-tests_bench_kernel_SOURCES = tests/bench-kernel.c
+tests_bench_kernel_SOURCES = tests/bench-clock.h tests/bench-kernel.c
 tests_bench_kernel_LDFLAGS = $(AM_LDFLAGS) $(OVS_DPDK_LDFLAGS)
 tests_bench_kernel_LDADD = $(IPOIB_LDADD)
 
 noinst_PROGRAMS += tests/bench-micro
 tests_bench_micro_SOURCES = \
+	tests/bench-clock.h \
 	tests/bench-micro-device.c \
 	tests/bench-micro-driver.c \
 	tests/bench-micro-floor.c \
@@ -309,6 +310,7 @@ clean-bench:
 # "make check", or by name.
 check_PROGRAMS += tests/bench-vswitchd
 tests_bench_vswitchd_SOURCES = \
+	tests/bench-clock.h \
 	tests/bench-vswitchd-hca.c \
 	tests/bench-vswitchd-netdev.c \
 	tests/bench-vswitchd.c \

@@ -44,12 +44,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "bench-clock.h"
 #include "util.h"
 
 #define BURST 32
@@ -162,15 +162,6 @@ cpu_ns(void)
     return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
 }
 
-static long int
-n_switches(void)
-{
-    struct rusage usage;
-
-    getrusage(RUSAGE_THREAD, &usage);
-    return usage.ru_nivcsw + usage.ru_nvcsw;
-}
-
 static void
 send_window(const struct window *w)
 {
@@ -189,7 +180,7 @@ send_window(const struct window *w)
     sendmmsg(fd, msgs, BURST, 0);           /* Warms up. */
     arrived += BURST;
 
-    long int switches = n_switches();
+    long int switches = bench_switches();
     unsigned long long int start = cpu_ns();
     for (unsigned int n = 0; n < w->n; n += BURST) {
         if (sendmmsg(fd, msgs, BURST, 0) != BURST) {
@@ -197,7 +188,7 @@ send_window(const struct window *w)
         }
     }
     unsigned long long int ns = cpu_ns() - start;
-    switches = n_switches() - switches;
+    switches = bench_switches() - switches;
     printf("%llu %llu %ld\n", ns,
            packets_received(w->netns, w->sink) - arrived, switches);
     fflush(stdout);

@@ -22,9 +22,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 
+#include "bench-clock.h"
 #include "command-line.h"
 #include "openvswitch/vlog.h"
 #include "ovs-rcu.h"
@@ -59,19 +59,10 @@ calibrate_clock(void)
 
 static bool count_all;         /* Windows count though they are spoilt. */
 
-static long int
-count_switches(void)
-{
-    struct rusage usage;
-
-    getrusage(RUSAGE_THREAD, &usage);
-    return usage.ru_nvcsw + usage.ru_nivcsw;
-}
-
 void
 bench_watch_start(struct bench_watch *watch)
 {
-    watch->switches = count_switches();
+    watch->switches = bench_switches();
     watch->start = bench_clock();
 }
 
@@ -80,7 +71,7 @@ bench_watch_stop(const struct bench_watch *watch)
 {
     double ns = bench_clock() - watch->start;
 
-    return count_switches() == watch->switches || count_all ? ns : -1;
+    return bench_switches() == watch->switches || count_all ? ns : -1;
 }
 
 /* The processors that the program may use. */
@@ -196,14 +187,14 @@ run_window(struct bench_workload *w)
 static void
 measure(struct bench_workload *w)
 {
-    long int switches = count_switches();
+    long int switches = bench_switches();
     double ns;
 
     for (size_t i = 0; i < w->n_warm; i++) {
         run_window(w);
     }
     ns = run_window(w);
-    if (count_switches() != switches && !count_all) {
+    if (bench_switches() != switches && !count_all) {
         ns = -1;
     }
 

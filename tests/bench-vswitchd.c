@@ -16,8 +16,8 @@
 #include "bench-vswitchd.h"
 
 #include <errno.h>
-#include <sys/resource.h>
 
+#include "bench-clock.h"
 #include "dp-packet.h"
 #include "dpif-netdev-perf.h"
 #include "netdev-ipoib.h"
@@ -193,15 +193,6 @@ bench_hist_quantile(const struct bench_hist *h, double part)
 
 /* Slots.  PMD thread. */
 
-static long
-count_switches(void)
-{
-    struct rusage usage;
-
-    getrusage(RUSAGE_THREAD, &usage);
-    return usage.ru_nvcsw + usage.ru_nivcsw;
-}
-
 static uint64_t
 dropped(const struct workload *w)
 {
@@ -238,7 +229,7 @@ slot_start(struct run *r)
     r->dropped = dropped(r->w);
     memset(&r->hist, 0, sizeof r->hist);
     bench_hist = r->turns ? NULL : &r->hist;
-    r->switches = count_switches();
+    r->switches = bench_switches();
     r->end = bench_now() + r->duration;
 }
 
@@ -248,7 +239,7 @@ slot_end(struct run *r)
     struct window *window = &r->windows[r->n_windows++];
 
     window->workload = r->w - r->workloads;
-    window->switched = count_switches() != r->switches;
+    window->switched = bench_switches() != r->switches;
     window->packets = r->packets;
     window->cycles = r->cycles;
     window->apart = r->apart;
@@ -278,7 +269,7 @@ turn_end(struct run *r, uint64_t now)
         r->apart += bench_apart - r->turn_apart;
         r->packets += r->turn_packets;
     } else if (r->turn == WARM_UP) {
-        r->switches = count_switches();
+        r->switches = bench_switches();
     }
     r->since = 0;
     if (r->turns ? r->turn >= r->turns + WARM_UP : now >= r->end) {
