@@ -64,3 +64,16 @@ utilities/ovs-ipoib-gateway: utilities/ovs-ipoib-gateway.in
 		sed 's,@VERSION[@],$(VERSION),' \
 			'$(srcdir)/utilities/ovs-ipoib-gateway.in' > $@.tmp && \
 		chmod +x $@.tmp && mv $@.tmp $@
+
+# What sets up again, at boot, what is not in Open vSwitch's database.
+systemdsystemunitdir = $(prefix)/lib/systemd/system
+nodist_systemdsystemunit_DATA = utilities/ovs-ipoib-gateway.service
+dist_systemdsystemunit_DATA = utilities/ovs-ipoib-gateway.timer
+CLEANFILES += utilities/ovs-ipoib-gateway.service
+EXTRA_DIST += utilities/ovs-ipoib-gateway.service.in
+utilities/ovs-ipoib-gateway.service: \
+		utilities/ovs-ipoib-gateway.service.in Makefile
+	$(AM_V_GEN)$(MKDIR_P) utilities && \
+		sed 's,@bindir[@],$(bindir),' \
+			'$(srcdir)/utilities/ovs-ipoib-gateway.service.in' \
+			> $@.tmp && mv $@.tmp $@
