@@ -25,6 +25,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-fake.h \
 	tests/test-ipoib-groups.c \
 	tests/test-ipoib-host-neigh.c \
+	tests/test-ipoib-hostqp.c \
 	tests/test-ipoib-kernel.c \
 	tests/test-ipoib-known.c \
 	tests/test-ipoib-mcast.c \
