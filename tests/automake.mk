@@ -273,6 +273,7 @@ tests_bench_micro_SOURCES = \
 	tests/bench-micro-device.c \
 	tests/bench-micro-driver.c \
 	tests/bench-micro-floor.c \
+	tests/bench-micro-held.c \
 	tests/bench-micro-load.c \
 	tests/bench-micro-pmds.c \
 	tests/bench-micro-tables.c \

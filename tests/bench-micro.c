@@ -275,6 +275,7 @@ static const struct part {
 } parts[] = {
     { "translate", bench_translate },
     { "sizes", bench_sizes },
+    { "held", bench_held },
     { "insert", bench_insert },
     { "aging", bench_aging },
     { "bytes", bench_bytes },

@@ -30,6 +30,7 @@
  * bench-micro-device.c (a device for the data path), bench-micro-load.c (what
  * drives the data path), bench-micro-floor.c (the least that a sender or
  * receiver must do), bench-micro-driver.c (the driver's part),
+ * bench-micro-held.c (buffers that other ports hold),
  * bench-micro-tables.c (tables against OVS's cmap),
  * bench-micro-pmds.c (two threads). */
 
@@ -419,6 +420,7 @@ size_t bench_memory(void);
 /* Parts of the program. */
 void bench_translate(enum bench_effort);
 void bench_sizes(enum bench_effort);
+void bench_held(enum bench_effort);
 void bench_insert(enum bench_effort);
 void bench_aging(enum bench_effort);
 void bench_bytes(enum bench_effort);
