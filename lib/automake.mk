@@ -133,6 +133,8 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-table-private.h \
 	lib/ipoib-table.c \
 	lib/ipoib-table.h \
+	lib/ipoib-tx-control.c \
+	lib/ipoib-tx-control.h \
 	lib/ipoib-tx-offload.c \
 	lib/ipoib-tx-offload.h \
 	lib/ipoib-tx-reap.c \

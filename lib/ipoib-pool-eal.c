@@ -88,44 +88,42 @@ static bool is_static;
 
 /* Readers. */
 
-static uint32_t
-domain_find(const struct domain *domain_, uintptr_t start, uintptr_t end)
+static struct ipoib_region
+domain_find(struct domain *domain, uintptr_t start, uintptr_t end)
 {
-    struct domain *domain = CONST_CAST(struct domain *, domain_);
-    const struct region *region = domain->regions;
-    uintptr_t region_start, region_end;
-    uint32_t version, again, lkey;
+    const struct ipoib_region none = { .lkey = 0 };
+    struct region *region = domain->regions;
+    struct ipoib_region found;
+    uint32_t version, again;
     size_t n;
 
     atomic_read_explicit(&domain->version, &version, memory_order_acquire);
     atomic_read_relaxed(&domain->n, &n);
     if (OVS_UNLIKELY(version & 1 || !n)) {
-        return 0;
+        return none;
     }
 
     /* The last one that begins at 'start' or before. */
     while (n > 1) {
         size_t half = n / 2;
+        uintptr_t region_start;
 
-        atomic_read_relaxed(&CONST_CAST(struct region *, region)[half].start,
-                            &region_start);
+        atomic_read_relaxed(&region[half].start, &region_start);
         region += region_start <= start ? half : 0;
         n -= half;
     }
-    atomic_read_relaxed(&CONST_CAST(struct region *, region)->start,
-                        &region_start);
-    atomic_read_relaxed(&CONST_CAST(struct region *, region)->end,
-                        &region_end);
-    atomic_read_relaxed(&CONST_CAST(struct region *, region)->lkey, &lkey);
+    atomic_read_relaxed(&region->start, &found.start);
+    atomic_read_relaxed(&region->end, &found.end);
+    atomic_read_relaxed(&region->lkey, &found.lkey);
 
     atomic_thread_fence(memory_order_acquire);
     atomic_read_relaxed(&domain->version, &again);
-    return (start >= region_start && end <= region_end && again == version
-            ? lkey : 0);
+    return (again == version && ipoib_region_has(&found, start, end - start)
+            ? found : none);
 }
 
-uint32_t
-ipoib_pool_eal_lkey(const struct ibv_pd *pd, const void *data, size_t len)
+struct ipoib_region
+ipoib_pool_eal_region(const struct ibv_pd *pd, const void *data, size_t len)
 {
     for (size_t i = 0; i < MAX_DOMAINS; i++) {
         struct domain *domain;
@@ -141,7 +139,7 @@ ipoib_pool_eal_lkey(const struct ibv_pd *pd, const void *data, size_t len)
                                (uintptr_t) data + len);
         }
     }
-    return 0;
+    return (struct ipoib_region) { .lkey = 0 };
 }
 
 /* Changes. */

@@ -29,6 +29,7 @@
 #include <stdint.h>
 
 struct ibv_pd;
+struct ipoib_region;
 struct ipoib_verbs;
 
 /* Registers all memory with 'pd', if that has not been done. */
@@ -37,9 +38,10 @@ void ipoib_pool_eal_open(const struct ipoib_verbs *, struct ibv_pd *);
 void ipoib_pool_eal_close(const struct ibv_pd *);
 
 #ifdef DPDK_NETDEV
-/* Data path: the lkey of the 'len' bytes at 'data', or 0. */
-uint32_t ipoib_pool_eal_lkey(const struct ibv_pd *, const void *data,
-                             size_t len);
+/* Data path: the region that has the 'len' bytes at 'data'; or one without
+ * bytes. */
+struct ipoib_region ipoib_pool_eal_region(const struct ibv_pd *,
+                                          const void *data, size_t len);
 #endif
 
 #endif /* ipoib-pool-eal.h */

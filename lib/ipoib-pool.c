@@ -465,27 +465,35 @@ ipoib_pool_packet_lkey(const struct ipoib_pool *pool,
     return pool_has(pool, packet) ? ipoib_pool_lkey(pool) : 0;
 }
 
-uint32_t
-ipoib_pool_pd_lkey(const struct ibv_pd *pd, const struct dp_packet *packet)
+struct ipoib_region
+ipoib_pool_region(const struct ibv_pd *pd, const struct dp_packet *packet)
 {
+    const struct ipoib_region none = { .lkey = 0 };
+
 #ifdef DPDK_NETDEV
     if (OVS_LIKELY(packet->source == DPBUF_DPDK)) {
-        return ipoib_pool_eal_lkey(pd, dp_packet_data(packet),
-                                   dp_packet_size(packet));
+        return ipoib_pool_eal_region(pd, dp_packet_data(packet),
+                                     dp_packet_size(packet));
     }
 #endif
     if (packet->source != DPBUF_AFXDP) {
-        return 0;
+        return none;
     }
     for (size_t i = 0; i < ARRAY_SIZE(attached); i++) {
         struct ipoib_pool *pool;
 
         atomic_read_explicit(&attached[i], &pool, memory_order_acquire);
         if (pool && pool->pd == pd && pool_has(pool, packet)) {
-            return ipoib_pool_lkey(pool);
+            uint32_t lkey = ipoib_pool_lkey(pool);
+
+            return lkey ? (struct ipoib_region) {
+                .start = pool->frames,
+                .end = pool->frames + pool->n_frames * pool->stride,
+                .lkey = lkey,
+            } : none;
         }
     }
-    return 0;
+    return none;
 }
 
 void

@@ -95,9 +95,25 @@ struct dp_packet *ipoib_pool_to_packet(struct ipoib_pool *, uint64_t id,
  * memory is not registered with this pool's PD. */
 uint32_t ipoib_pool_packet_lkey(const struct ipoib_pool *,
                                 const struct dp_packet *);
-/* The same for any pool of 'pd', and for DPDK's memory (ipoib-pool-eal.h).
- * For RCU readers. */
-uint32_t ipoib_pool_pd_lkey(const struct ibv_pd *pd, const struct dp_packet *);
+
+/* Memory from which a device can send. */
+struct ipoib_region {
+    uintptr_t start, end;
+    uint32_t lkey;              /* 0 if there is none. */
+};
+
+/* True if the 'len' bytes at 'addr' are in 'region'. */
+static inline bool
+ipoib_region_has(const struct ipoib_region *region, uintptr_t addr, size_t len)
+{
+    return addr >= region->start && addr + len <= region->end;
+}
+
+/* The region of 'pd' that has 'packet's data: a pool's, or one of DPDK's
+ * memory (ipoib-pool-eal.h).  If there is none, one without bytes.  For RCU
+ * readers, for whom it is valid as long as somebody has that packet. */
+struct ipoib_region ipoib_pool_region(const struct ibv_pd *pd,
+                                      const struct dp_packet *);
 
 uint32_t ipoib_pool_lkey(const struct ipoib_pool *);
 size_t ipoib_pool_buf_size(const struct ipoib_pool *); /* 40 + MTU. */

@@ -91,28 +91,30 @@ BUILD_ASSERT_DECL(IS_POW2(IPOIB_TX_MIN_DESC));
 
 struct ipoib_txq_grace;
 
-#define IPOIB_TX_TAIL (UINT64_C(1) << 32)
-
 struct ipoib_tx_wr {
     struct ibv_send_wr wr;
     struct ibv_sge sge;
 };
 
 struct ipoib_txq_slots {
-    /* 'head' counts WRs that were posted, 'tail' those that have completed;
-     * both wrap around.  WRs of a QP complete in order: the wr_id of a WR that
-     * is signalled is what 'tail' becomes when it completes, with
-     * IPOIB_TX_TAIL.  That of others, which complete if they fail, is 0. */
+    /* 'head' counts WRs that were posted, 'tail' those that have completed.
+     * 'held_head' and 'held_tail' count in the same way the packets in 'held'.
+     * All wrap around.  WRs of a QP complete in order: the wr_id of a WR that
+     * is signalled, ipoib_tx_wr_id(), tells what 'tail' and 'held_tail' become
+     * when it completes.  That of others, which complete if they fail, is
+     * 0. */
     uint32_t head, tail;
+    uint32_t held_head, held_tail;
     uint32_t mask;              /* Number of slots, a power of 2, less 1. */
     uint32_t max_inline;
     uint32_t slot_size;
     uint32_t lkey;
     uint8_t *mem;               /* Slots. */
-    struct dp_packet **held;    /* Of each slot: the packet that is sent from
-                                 * its own memory, or NULL. */
-    atomic_uint32_t n_held;     /* Not NULL; written by the data path. */
+    struct dp_packet **held;    /* Ring, of as many: packets that are sent
+                                 * from their own memory. */
+    atomic_uint32_t n_held;     /* Of posted ones; written by the data path. */
     unsigned int n_failed;      /* Posts that failed in a row. */
+    bool wake;                  /* The control thread got something. */
 
     /* A chain, of which a burst takes as many as it needs. */
     struct ipoib_tx_wr wrs[NETDEV_MAX_BURST];
@@ -124,17 +126,20 @@ struct ipoib_txq_slots {
     uint16_t pkey_index;        /* Control thread: of the QP. */
 };
 
-static inline uint32_t
-ipoib_txq_n_held(struct ipoib_txq_slots *slots)
+/* Bit 63 says that it is one. */
+static inline uint64_t
+ipoib_tx_wr_id(uint32_t tail, uint32_t held_tail)
 {
-    uint32_t n;
-
-    atomic_read_relaxed(&slots->n_held, &n);
-    return n;
+    return (UINT64_C(1) << 31 | held_tail) << 32 | tail;
 }
 
-/* The packet in '*held', if there is one, is not needed any more. */
-void ipoib_txq_let_go(struct ipoib_txq_slots *, struct dp_packet **held);
+/* 'held_head' or 'held_tail' has changed. */
+static inline void
+ipoib_txq_set_n_held(struct ipoib_txq_slots *slots)
+{
+    atomic_store_relaxed(&slots->n_held, slots->held_head - slots->held_tail);
+}
+
 /* The queue has failed: the control thread is to restart it. */
 void ipoib_txq_failed(struct ipoib_txq *);
 /* Takes what has completed. */

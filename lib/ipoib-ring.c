@@ -411,8 +411,8 @@ ipoib_txq_destroy(struct ipoib_txq *txq)
     if (slots->mr && !error) {
         error = verbs->dereg_mr(slots->mr);
     }
-    for (size_t i = 0; i < txq->n_desc; i++) {
-        dp_packet_delete(slots->held[i]);
+    for (; slots->held_tail != slots->held_head; slots->held_tail++) {
+        dp_packet_delete(slots->held[slots->held_tail & slots->mask]);
     }
     if (error) {
         VLOG_ERR("destroying transmit queue %u failed (%s)", txq->id,

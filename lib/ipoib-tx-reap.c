@@ -25,42 +25,32 @@ VLOG_DEFINE_THIS_MODULE(ipoib_tx_reap);
 
 static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(5, 20);
 
-void
-ipoib_txq_let_go(struct ipoib_txq_slots *slots, struct dp_packet **held)
+/* The 'n' packets that have been held for longest are not needed any more. */
+static void
+tx_let_go(struct ipoib_txq_slots *slots, uint32_t n)
 {
-    if (*held) {
-        dp_packet_delete(*held);
-        *held = NULL;
-        atomic_store_relaxed(&slots->n_held, ipoib_txq_n_held(slots) - 1);
+    for (uint32_t done = 0; done < n; ) {
+        uint32_t first = slots->held_tail & slots->mask;
+        uint32_t chunk = MIN(n - done, slots->mask + 1 - first);
+
+        chunk = MIN(chunk, NETDEV_MAX_BURST);
+        ipoib_pkt_delete_burst(&slots->held[first], chunk);
+        slots->held_tail += chunk;
+        done += chunk;
     }
+    ipoib_txq_set_n_held(slots);
 }
 
-/* Everything before 'tail' has completed: what is held for it goes. */
+/* All has completed that ipoib_tx_wr_id() says in 'wr_id'. */
 static void
-tx_retire(struct ipoib_txq_slots *slots, uint32_t tail)
+tx_retire(struct ipoib_txq_slots *slots, uint64_t wr_id)
 {
-    uint32_t n_held = ipoib_txq_n_held(slots), left = n_held;
-    struct dp_packet *burst[NETDEV_MAX_BURST];
-    size_t n = 0;
+    uint32_t n = ((wr_id >> 32) - slots->held_tail) & INT32_MAX;
 
-    for (uint32_t i = slots->tail; left && i != tail; i++) {
-        struct dp_packet **held = &slots->held[i & slots->mask];
-
-        if (*held) {
-            burst[n++] = *held;
-            *held = NULL;
-            left--;
-            if (n == ARRAY_SIZE(burst)) {
-                ipoib_pkt_delete_burst(burst, n);
-                n = 0;
-            }
-        }
+    slots->tail = wr_id;
+    if (n) {
+        tx_let_go(slots, n);
     }
-    ipoib_pkt_delete_burst(burst, n);
-    if (left != n_held) {
-        atomic_store_relaxed(&slots->n_held, left);
-    }
-    slots->tail = tail;
 }
 
 void
@@ -90,7 +80,7 @@ tx_completion_error(struct ipoib_txq *txq, const struct ibv_wc *wc)
 void
 ipoib_txq_reap(struct ipoib_txq *txq)
 {
-    uint32_t tail = txq->slots->tail;
+    uint64_t wr_id = 0;
     struct ibv_wc wc[8];
     int n;
 
@@ -101,26 +91,27 @@ ipoib_txq_reap(struct ipoib_txq *txq)
                 tx_completion_error(txq, &wc[i]);
             }
             if (OVS_LIKELY(wc[i].wr_id)) {
-                tail = wc[i].wr_id;
+                wr_id = wc[i].wr_id;
             }
         }
-        if (n > 0) {
-            tx_retire(txq->slots, tail);
-        }
     } while (n == ARRAY_SIZE(wc));
+    if (OVS_LIKELY(wr_id)) {
+        tx_retire(txq->slots, wr_id);
+    }
 }
 
 bool
 ipoib_txq_restarted(struct ipoib_txq *txq)
 {
     uint32_t restarted = IPOIB_TXQ_RESTARTED;
+    struct ipoib_txq_slots *slots = txq->slots;
     struct ibv_wc wc[8];
 
     while (ibv_poll_cq(txq->cq, ARRAY_SIZE(wc), wc) > 0) {
         continue;
     }
-    tx_retire(txq->slots, txq->slots->head);
-    txq->slots->n_failed = 0;
+    tx_retire(slots, ipoib_tx_wr_id(slots->head, slots->held_head));
+    slots->n_failed = 0;
     return atomic_compare_exchange_strong(&txq->state, &restarted,
                                           IPOIB_TXQ_RUNNING);
 }

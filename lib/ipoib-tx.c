@@ -18,7 +18,6 @@
 #include <errno.h>
 
 #include "dp-packet.h"
-#include "hash.h"
 #include "ipoib-classify.h"
 #include "ipoib-compat.h"
 #include "ipoib-mtu.h"
@@ -27,6 +26,7 @@
 #include "ipoib-packet.h"
 #include "ipoib-pool.h"
 #include "ipoib-ring-private.h"
+#include "ipoib-tx-control.h"
 #include "ipoib-variant.h"
 #include "netdev.h"
 #include "openvswitch/vlog.h"
@@ -66,8 +66,8 @@ struct tx {
     uint32_t clamp;             /* TCP's MSS is kept to IP packets of so many
                                  * bytes; 0: it is not. */
     unsigned int class;         /* Of options:prio-map. */
-    bool wake;                  /* The control thread got something. */
     bool not_inline;            /* A WR of the burst is not sent inline. */
+    struct ipoib_region region; /* Of the last packet that was not copied. */
     const struct ipoib_share *share; /* NULL: nothing is shared. */
     uint64_t last_src;          /* Source MAC (and type) of the last unicast
                                  * packet, as they lie in it. */
@@ -142,22 +142,34 @@ tx_set_room(struct tx *tx)
     tx->out.end = tx->slots->wrs + MIN(room, NETDEV_MAX_BURST);
 }
 
-/* 'n' WRs from 'first' on were not posted. */
+/* True if the packet of 'wr' is in 'slots->held'. */
+static bool
+tx_is_held(const struct ipoib_txq_slots *slots, const struct ipoib_tx_wr *wr)
+{
+    return !(wr->wr.send_flags & IBV_SEND_INLINE)
+           && wr->sge.lkey != slots->lkey;
+}
+
+/* 'n' WRs from 'first' on, the last ones, were not posted. */
 static void
 tx_not_posted(struct tx *tx, uint32_t first, uint32_t n, int error)
 {
     struct ipoib_txq_slots *slots = tx->slots;
+    size_t n_held = 0;
 
     VLOG_INFO_RL(&rl, "transmit queue %u: posting failed (%s)", tx->txq->id,
                  ovs_strerror(error));
     ipoib_count(&tx->txq->stats.drop_post, n);
     for (uint32_t i = first; i < first + n; i++) {
-        bool is_multicast
-            = slots->wrs[i].wr.wr.ud.remote_qpn == IB_QPN_MULTICAST;
+        const struct ipoib_tx_wr *wr = &slots->wrs[i];
+        bool is_multicast = wr->wr.wr.ud.remote_qpn == IB_QPN_MULTICAST;
 
-        ipoib_txq_let_go(slots, &slots->held[(slots->head + i) & slots->mask]);
         tx->multicast -= MIN(is_multicast, tx->multicast);
-        tx->out.bytes -= slots->wrs[i].sge.length - IPOIB_HEADER_LEN;
+        tx->out.bytes -= wr->sge.length - IPOIB_HEADER_LEN;
+        n_held += tx_is_held(slots, wr);
+    }
+    while (n_held--) {
+        dp_packet_delete(slots->held[--slots->held_head & slots->mask]);
     }
     if (!first && ++slots->n_failed >= MAX_FAILED) {
         ipoib_txq_failed(tx->txq);
@@ -176,7 +188,6 @@ tx_restore_flags(struct tx *tx, uint32_t n)
     for (; i < n; i++) {
         wrs[i].wr.send_flags = IBV_SEND_INLINE;
     }
-    tx->not_inline = false;
 }
 
 /* Posts the burst; its last WR is signalled.  A queue that has failed since
@@ -199,7 +210,7 @@ tx_post(struct tx *tx)
                 slots->wrs[i].wr.send_flags |= IBV_SEND_IP_CSUM;
             }
         }
-        last->wr_id = IPOIB_TX_TAIL | (uint32_t) (slots->head + n);
+        last->wr_id = ipoib_tx_wr_id(slots->head + n, slots->held_head);
         last->send_flags |= IBV_SEND_SIGNALED;
         last->next = NULL;
         bad = NULL;
@@ -216,6 +227,10 @@ tx_post(struct tx *tx)
     }
     slots->head += posted;
     tx_restore_flags(tx, n);
+    if (OVS_UNLIKELY(tx->not_inline)) {
+        ipoib_txq_set_n_held(slots);
+        tx->not_inline = false;
+    }
 
     ipoib_count(&tx->txq->stats.packets, posted);
     ipoib_count(&tx->txq->stats.bytes,
@@ -248,31 +263,47 @@ tx_make_room(struct tx *tx)
     return true;
 }
 
+/* Looks for a region of which 'packet' is. */
+static __attribute__((__noinline__)) bool
+tx_find_region(struct tx *tx, const struct dp_packet *packet)
+{
+    tx->region = ipoib_pool_region(tx->slots->pd, packet);
+    return tx->region.lkey != 0;
+}
+
+/* Has 'wr' be sent from its slot. */
+static __attribute__((__noinline__)) void
+tx_copy(struct tx *tx, struct ipoib_tx_wr *wr)
+{
+    struct ipoib_txq_slots *slots = tx->slots;
+    uint32_t pos = (slots->head + (wr - slots->wrs)) & slots->mask;
+    uint8_t *slot = slots->mem + (size_t) pos * slots->slot_size;
+
+    memcpy(slot, (void *) (uintptr_t) wr->sge.addr, wr->sge.length);
+    wr->sge.addr = (uintptr_t) slot;
+    wr->sge.lkey = slots->lkey;
+    ipoib_count(&tx->txq->stats.copied, 1);
+}
+
 /* 'wr', that of '*packetp', is not sent inline after all.  What lies in memory
- * that the device can read is sent from there, and the queue keeps the packet
+ * that the device can read is sent from there, and the queue holds the packet
  * ('*packetp' becomes NULL); the rest is copied. */
-static void
+static inline void
 tx_not_inline(struct tx *tx, struct ipoib_tx_wr *wr,
               struct dp_packet **packetp)
 {
     struct ipoib_txq_slots *slots = tx->slots;
-    uint32_t pos = (slots->head + (wr - slots->wrs)) & slots->mask;
-    struct ibv_sge *sge = &wr->sge;
 
     wr->wr.send_flags = 0;
     tx->not_inline = true;
-    sge->lkey = ipoib_pool_pd_lkey(slots->pd, *packetp);
-    if (sge->lkey) {
-        slots->held[pos] = *packetp;
-        atomic_store_relaxed(&slots->n_held, ipoib_txq_n_held(slots) + 1);
+    if (OVS_LIKELY(ipoib_region_has(&tx->region, wr->sge.addr,
+                                    wr->sge.length))
+        || tx_find_region(tx, *packetp)) {
+        wr->sge.lkey = tx->region.lkey;
+        slots->held[slots->held_head++ & slots->mask] = *packetp;
         *packetp = NULL;
     } else {
-        uint8_t *slot = slots->mem + (size_t) pos * slots->slot_size;
-
-        memcpy(slot, (void *) (uintptr_t) sge->addr, sge->length);
-        sge->addr = (uintptr_t) slot;
-        sge->lkey = slots->lkey;
-        ipoib_count(&tx->txq->stats.copied, 1);
+        tx_copy(tx, wr);
     }
 }
 
@@ -323,140 +354,6 @@ tx_append(struct tx *tx, struct dp_packet **packetp, uint8_t *eth,
     }
 }
 
-/* To the control thread. */
-
-/* The port of the bridge that 'packet' came from. */
-static uint32_t
-packet_in_port(const struct dp_packet *packet)
-{
-    return odp_to_u32(packet->md.in_port.odp_port);
-}
-
-static bool
-tx_push(struct tx *tx, const struct ipoib_msg *msg)
-{
-    if (!ipoib_msgq_push(tx->txq->to_control, msg)) {
-        return false;
-    }
-    tx->wake = true;
-    return true;
-}
-
-/* Hands '*packetp' to the control thread ('*packetp' becomes NULL).  It may
- * hold the packet and make it longer, so that what is not from malloc() is
- * copied. */
-static void
-tx_to_control(struct tx *tx, struct dp_packet **packetp,
-              struct ipoib_msg *msg)
-{
-    const struct eth_header *eth = dp_packet_data(*packetp);
-    struct ipoib_tx_stats *stats = &tx->txq->stats;
-    uint32_t hash = hash_uint64(eth_addr_to_uint64(eth->eth_src));
-
-    msg->in_port = packet_in_port(*packetp);
-    if (msg->type == IPOIB_MSG_TX_PEER
-        ? !ipoib_limiter_admit_beacon(&tx->txq->limiter, time_msec())
-        : !ipoib_limiter_admit_from(&tx->txq->limiter, hash, msg->in_port,
-                                    time_msec())) {
-        tx_drop(&stats->drop_rate);
-        return;
-    }
-    msg->packet = (*packetp)->source == DPBUF_MALLOC
-                  ? *packetp
-                  : dp_packet_clone_with_headroom(*packetp,
-                                                  IPOIB_POOL_HEADROOM);
-    if (!tx_push(tx, msg)) {
-        if (msg->packet != *packetp) {
-            dp_packet_delete(msg->packet);
-        }
-        tx_drop(&stats->drop_ring_full);
-        return;
-    }
-    if (msg->packet == *packetp) {
-        *packetp = NULL;
-    }
-    ipoib_count(&stats->to_control, 1);
-}
-
-/* The addresses of the IP packet in the frame at 'eth'. */
-static void
-msg_set_ips(struct ipoib_msg *msg, const uint8_t *eth)
-{
-    const uint8_t *ip = eth + ETH_HEADER_LEN;
-
-    if (ip[0] >> 4 == 4) {
-        const struct ip_header *nh = ALIGNED_CAST(const struct ip_header *,
-                                                  ip);
-
-        msg->src = in6_addr_mapped_ipv4(get_16aligned_be32(&nh->ip_src));
-        msg->dst = in6_addr_mapped_ipv4(get_16aligned_be32(&nh->ip_dst));
-    } else {
-        memcpy(&msg->src, ip + 8, sizeof msg->src);
-        memcpy(&msg->dst, ip + 24, sizeof msg->dst);
-    }
-}
-
-/* The first of the four places of 'src' in 'sources'. */
-static inline size_t
-first_place(uint64_t src)
-{
-    return (src * UINT64_C(0x9e3779b97f4a7c15)) >> 58 << 2;
-}
-
-/* Marks a source that is a neighbour's stand-in MAC, so that tx_source() does
- * not find it. */
-#define SOURCE_LOOP (UINT64_C(1) << 63)
-
-/* Unicasts of 'src' are sent: the control thread is told once a second.  A
- * source has four places.  Returns true if 'packet' is to be dropped since its
- * source is a neighbour's stand-in MAC, which only a loop brings here. */
-static __attribute__((__noinline__)) bool
-tx_tell_source(struct tx *tx, uint64_t src, const struct dp_packet *packet)
-{
-    struct ipoib_txq *txq = tx->txq;
-    size_t first = first_place(src);
-    size_t victim = first;
-
-    BUILD_ASSERT_DECL(ARRAY_SIZE(txq->sources) == 64 << 2);
-    for (size_t i = first; i < first + 4; i++) {
-        if ((txq->sources[i].mac & ~SOURCE_LOOP) == src) {
-            victim = i;
-            break;
-        }
-        if (txq->sources[i].told < txq->sources[victim].told) {
-            victim = i;
-        }
-    }
-    if ((txq->sources[victim].mac & ~SOURCE_LOOP) == src
-        && txq->sources[victim].told == tx->now) {
-        return txq->sources[victim].mac & SOURCE_LOOP;
-    }
-    if ((txq->sources[victim].mac & ~SOURCE_LOOP) != src
-        && txq->sources[victim].told == tx->now
-        && !ipoib_limiter_admit_from(&txq->limiter, hash_uint64(src),
-                                     packet_in_port(packet), time_msec())) {
-        return false;
-    }
-
-    struct ipoib_msg msg = { .type = IPOIB_MSG_TX_HOST };
-    uint64_t dst = ipoib_get_mac(dp_packet_data(packet));
-    uint32_t slot;
-
-    msg.in_port = packet_in_port(packet);
-    eth_addr_from_uint64(src, &msg.mac);
-    ipoib_neigh_by_mac(tx->shared->neighs, &dst, 1, &msg.slot);
-    msg_set_ips(&msg, dp_packet_data(packet));
-    ipoib_neigh_by_mac(tx->shared->neighs, &src, 1, &slot);
-    if (slot != IPOIB_SLOT_NONE) {
-        txq->sources[victim].mac = src | SOURCE_LOOP;
-        txq->sources[victim].told = tx->now;
-    } else if (tx_push(tx, &msg)) {
-        txq->sources[victim].mac = src;
-        txq->sources[victim].told = tx->now;
-    }
-    return slot != IPOIB_SLOT_NONE;
-}
-
 /* The source of '*packetp', whose data is at 'eth'.  Returns true, and has
  * counted it, if the packet is to be dropped. */
 static inline bool
@@ -469,11 +366,11 @@ tx_source(struct tx *tx, const uint8_t *eth,
     if (src != tx->last_src) {
         const struct ipoib_txq *txq = tx->txq;
         uint64_t mac = ipoib_get_mac(eth + ETH_ADDR_LEN);
-        size_t place = first_place(mac);
+        size_t place = ipoib_tx_first_place(mac);
 
         if ((OVS_UNLIKELY(txq->sources[place].mac != mac)
              || OVS_UNLIKELY(txq->sources[place].told != tx->now))
-            && tx_tell_source(tx, mac, *packetp)) {
+            && ipoib_tx_tell_source(tx->txq, tx->now, mac, *packetp)) {
             tx_drop(&tx->txq->stats.drop_loop);
             return true;
         }
@@ -527,7 +424,7 @@ tx_fragments(struct tx *tx, const struct dp_packet *packet, uint32_t ip_len,
         } else if (frag) {
             struct ipoib_msg copy = *msg;
 
-            tx_to_control(tx, &frag, &copy);
+            ipoib_tx_to_control(tx->txq, &frag, &copy);
             dp_packet_delete(frag);
             total++;
         }
@@ -542,32 +439,6 @@ tx_fragments(struct tx *tx, const struct dp_packet *packet, uint32_t ip_len,
     tx->txq->device_csum = device_csum;
     ipoib_count(&stats->fragmented, 1);
     ipoib_count(&stats->fragments, total);
-}
-
-/* Tells the sender of the IP packet in Ethernet frame 'eth' that it can send
- * 'mtu' bytes to that destination.  The control thread delivers the answer. */
-static void
-tx_error(struct tx *tx, const struct eth_header *eth, uint32_t ip_len,
-         uint32_t mtu)
-{
-    struct ipoib_msg msg = { .type = IPOIB_MSG_TX_ERROR };
-    uint16_t type = ntohs(eth->eth_type);
-    struct ipoib_txq *txq = tx->txq;
-    struct eth_header *answer;
-
-    if (!ipoib_mtu_limiter_admit(&txq->errors, type, eth + 1)) {
-        ipoib_count(&txq->stats.pmtu_suppressed, 1);
-        return;
-    }
-    msg.packet = ipoib_mtu_compose_error(type, eth + 1, ip_len, mtu);
-    answer = dp_packet_push_uninit(msg.packet, sizeof *answer);
-    answer->eth_dst = eth->eth_src;
-    answer->eth_src = eth->eth_dst;
-    answer->eth_type = eth->eth_type;
-    if (!tx_push(tx, &msg)) {
-        dp_packet_delete(msg.packet);
-        ipoib_count(&txq->stats.pmtu_suppressed, 1);
-    }
 }
 
 /* The 'ip_len' bytes of IP in 'packet' are longer than 'mtu'.  The other
@@ -593,7 +464,7 @@ tx_too_long(struct tx *tx, const struct dp_packet *packet, uint32_t ip_len,
         tx_drop(&stats->drop_too_long);
         if (!eth_addr_is_multicast(eth->eth_dst)
             && !eth_addr_is_multicast(eth->eth_src)) {
-            tx_error(tx, eth, ip_len, mtu);
+            ipoib_tx_error(tx->txq, eth, ip_len, mtu);
         }
         break;
 
@@ -666,7 +537,7 @@ tx_multicast(struct tx *tx, struct dp_packet **packetp, ovs_be16 type,
         if (ip_len > tx->mtu) {
             tx_too_long(tx, *packetp, ip_len, tx->mtu, NULL, 0, &msg);
         } else {
-            tx_to_control(tx, packetp, &msg);
+            ipoib_tx_to_control(tx->txq, packetp, &msg);
         }
         return;
     }
@@ -703,7 +574,7 @@ tx_multicast(struct tx *tx, struct dp_packet **packetp, ovs_be16 type,
                   IB_QPN_MULTICAST);
         tx->multicast += tx_n(tx) - n;
     } else {
-        tx_to_control(tx, packetp, &msg);
+        ipoib_tx_to_control(tx->txq, packetp, &msg);
     }
 }
 
@@ -719,7 +590,7 @@ tx_arp(struct tx *tx, struct dp_packet **packetp)
     } else {
         struct ipoib_msg msg = { .type = IPOIB_MSG_TX_ARP };
 
-        tx_to_control(tx, packetp, &msg);
+        ipoib_tx_to_control(tx->txq, packetp, &msg);
     }
 }
 
@@ -748,7 +619,7 @@ tx_ip(struct tx *tx, struct dp_packet **packetp, ovs_be16 type)
             .l4_ofs = l4_ofs,
         };
 
-        tx_to_control(tx, packetp, &msg);
+        ipoib_tx_to_control(tx->txq, packetp, &msg);
     } else {
         /* Unicasts other than ND are sent elsewhere. */
         tx_multicast(tx, packetp, type, ip_len, class, l4_ofs);
@@ -808,7 +679,7 @@ tx_other(struct tx *tx, struct dp_packet **packetp)
     } else if (tx_is_beacon(*packetp)) {
         struct ipoib_msg msg = { .type = IPOIB_MSG_TX_PEER };
 
-        tx_to_control(tx, packetp, &msg);
+        ipoib_tx_to_control(tx->txq, packetp, &msg);
     } else {
         tx_drop(&stats->drop_type);
     }
@@ -822,7 +693,7 @@ tx_standby(struct tx *tx, struct dp_packet *packets[], size_t n)
         if (tx_is_beacon(packets[i])) {
             struct ipoib_msg msg = { .type = IPOIB_MSG_TX_PEER };
 
-            tx_to_control(tx, &packets[i], &msg);
+            ipoib_tx_to_control(tx->txq, &packets[i], &msg);
         } else {
             tx_drop(&tx->txq->stats.drop_standby);
         }
@@ -834,31 +705,6 @@ tx_standby(struct tx *tx, struct dp_packet *packets[], size_t n)
 
 /* Stands for a neighbour where there is none: it has no path. */
 static struct ipoib_neigh_fast no_neigh;
-
-/* The packet of Ethernet frame 'eth' goes to nobody.  If its destination can
- * be a stand-in MAC, then of a neighbour that was forgotten and that a host
- * still has in its cache: the control thread can ask who has the IP address.
- * It is told once a second of each: much traffic to somebody who is gone must
- * neither become as many broadcasts, nor take from what the host may send to
- * the control thread, ARP that is. */
-static void
-tx_hint(struct tx *tx, const uint8_t *eth, uint64_t mac)
-{
-    uint32_t *told = &tx->txq->lost[(mac * UINT64_C(0x9e3779b97f4a7c15))
-                                    >> 58];
-    struct ipoib_msg msg = { .type = IPOIB_MSG_TX_HINT };
-
-    BUILD_ASSERT_DECL(ARRAY_SIZE(tx->txq->lost) == 64);
-    if (!(eth[0] & 2) || *told == tx->now) {
-        return;
-    }
-    msg_set_ips(&msg, eth);
-    memcpy(&msg.mac, eth, sizeof msg.mac);
-    memcpy(&msg.src_mac, eth + ETH_ADDR_LEN, sizeof msg.src_mac);
-    if (tx_push(tx, &msg)) {
-        *told = tx->now;
-    }
-}
 
 /* Packets that nobody classified, and those to nobody ('neigh' is &no_neigh),
  * too long, or without a path to 'neigh'.  While the queue itself stands
@@ -882,7 +728,7 @@ tx_not_sent(struct tx *tx, struct dp_packet **packetp, uint64_t key,
         tx_other(tx, packetp);
     } else if (neigh == &no_neigh) {
         tx_drop(&stats->drop_unknown_mac);
-        tx_hint(tx, dp_packet_data(*packetp), mac);
+        ipoib_tx_hint(tx->txq, tx->now, dp_packet_data(*packetp), mac);
     } else {
         struct ipoib_msg msg = { .type = IPOIB_MSG_TX_NO_PATH };
         const uint8_t *eth = dp_packet_data(*packetp);
@@ -900,7 +746,7 @@ tx_not_sent(struct tx *tx, struct dp_packet **packetp, uint64_t key,
                         neigh->qpn, &msg);
         } else {
             dp_packet_set_size(*packetp, ETH_HEADER_LEN + ip_len);
-            tx_to_control(tx, packetp, &msg);
+            ipoib_tx_to_control(tx->txq, packetp, &msg);
         }
     }
 }
@@ -1166,7 +1012,8 @@ IPOIB_VARIANT(ipoib_tx_batch)(struct ipoib_txq *txq,
         tx.limit = tx.running ? tx.mtu : 0;
         tx_slice(&tx, packets, n);
     }
-    if (tx.wake) {
+    if (OVS_UNLIKELY(txq->slots->wake)) {
+        txq->slots->wake = false;
         ipoib_waker_wake(txq->shared->waker);
     }
 }

@@ -869,8 +869,8 @@ test_pool(void)
         uint32_t lkey = ipoib_pool_packet_lkey(pool, packets[0]);
 
         ovs_assert(lkey && lkey == ipoib_pool_lkey(pool));
-        ovs_assert(ipoib_pool_pd_lkey(&hca->pd, packets[0]));
-        ovs_assert(!ipoib_pool_pd_lkey(&other_pd, packets[0]));
+        ovs_assert(ipoib_pool_region(&hca->pd, packets[0]).lkey);
+        ovs_assert(!ipoib_pool_region(&other_pd, packets[0]).lkey);
     }
     for (int i = 32; i < 64; i++) {
         ipoib_pool_put(pool, bufs[i].id);
@@ -883,7 +883,7 @@ test_pool(void)
     ovsrcu_quiesce();
     for (int i = 0; i < 32; i++) {
         ovs_assert(((uint8_t *) dp_packet_data(packets[i]))[99] == i);
-        ovs_assert(!ipoib_pool_pd_lkey(&hca->pd, packets[i]));
+        ovs_assert(!ipoib_pool_region(&hca->pd, packets[i]).lkey);
         dp_packet_delete(packets[i]);
     }
     ipoib_pool_sweep();

@@ -339,11 +339,11 @@ test_gone(void)
     thread = ovs_thread_create("worker", free_and_wait, &work);
     ovs_barrier_block(&barrier);
     ovs_assert(ipoib_magazine_count(pool) > 10);
-    ovs_assert(ipoib_pool_pd_lkey(&hca->pd, last));
+    ovs_assert(ipoib_pool_region(&hca->pd, last).lkey);
 
     ipoib_pool_detach(pool);
     ipoib_pool_eal_close(&hca->pd);
-    ovs_assert(!ipoib_pool_pd_lkey(&hca->pd, last));
+    ovs_assert(!ipoib_pool_region(&hca->pd, last).lkey);
     ovs_assert(!hca->n_objects);
     sweep();
     ovs_assert(pool->ops->count(pool) == N_BUFS - 1);
@@ -487,14 +487,14 @@ test_eal(void)
         others[i] = (struct dp_packet *) rte_pktmbuf_alloc(mp);
         dp_packet_init_dpdk(others[i]);
         dp_packet_set_size(others[i], 2000);
-        ovs_assert(ipoib_pool_pd_lkey(pd, others[i]));
-        ovs_assert(!ipoib_pool_pd_lkey(&other_hca->pd, others[i]));
+        ovs_assert(ipoib_pool_region(pd, others[i]).lkey);
+        ovs_assert(!ipoib_pool_region(&other_hca->pd, others[i]).lkey);
     }
     ipoib_pool_eal_open(&null_verbs, &other_hca->pd);
     ipoib_pool_eal_open(&null_verbs, &other_hca->pd);
-    ovs_assert(ipoib_pool_pd_lkey(&other_hca->pd, others[0]));
+    ovs_assert(ipoib_pool_region(&other_hca->pd, others[0]).lkey);
     packet = receive(pool);
-    ovs_assert(ipoib_pool_pd_lkey(&other_hca->pd, packet));
+    ovs_assert(ipoib_pool_region(&other_hca->pd, packet).lkey);
 
     /* As mbufs are freed by DPDK's drivers. */
     for (int i = 0; i < 3 * N_BUFS; i++) {
@@ -506,15 +506,15 @@ test_eal(void)
 
     /* Memory that is not EAL's, and what begins in it and ends outside. */
     packet = dp_packet_new(2000);
-    ovs_assert(!ipoib_pool_pd_lkey(pd, packet));
-    ovs_assert(!ipoib_pool_eal_lkey(pd, dp_packet_data(packet), 1));
+    ovs_assert(!ipoib_pool_region(pd, packet).lkey);
+    ovs_assert(!ipoib_pool_eal_region(pd, dp_packet_data(packet), 1).lkey);
     dp_packet_delete(packet);
-    ovs_assert(!ipoib_pool_eal_lkey(pd, dp_packet_data(others[0]),
-                                    SIZE_MAX / 2));
+    ovs_assert(!ipoib_pool_eal_region(pd, dp_packet_data(others[0]),
+                                      SIZE_MAX / 2).lkey);
 
     ipoib_pool_eal_close(pd);
-    ovs_assert(!ipoib_pool_pd_lkey(pd, others[0]));
-    ovs_assert(ipoib_pool_pd_lkey(&other_hca->pd, others[0]));
+    ovs_assert(!ipoib_pool_region(pd, others[0]).lkey);
+    ovs_assert(ipoib_pool_region(&other_hca->pd, others[0]).lkey);
     ipoib_pool_eal_close(&other_hca->pd);
     ovs_assert(!other_hca->n_objects);
     for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
@@ -549,7 +549,7 @@ look_up(void *lookups_)
     bool stop;
 
     do {
-        uint32_t lkey = ipoib_pool_pd_lkey(&hca->pd, lookups->packet);
+        uint32_t lkey = ipoib_pool_region(&hca->pd, lookups->packet).lkey;
 
         ovs_assert(!lkey || lkey == lookups->lkey);
         lookups->n_found += lkey != 0;
@@ -565,9 +565,9 @@ zone_get(int n_before)
 
     ovs_assert(zone && hca->n_objects >= n_before + 4);
     for (size_t i = 0; i < ZONE_SIZE; i += MAX_PAGE) {
-        ovs_assert(ipoib_pool_eal_lkey(&hca->pd, zone + i, 1));
+        ovs_assert(ipoib_pool_eal_region(&hca->pd, zone + i, 1).lkey);
     }
-    ovs_assert(ipoib_pool_eal_lkey(&hca->pd, zone + ZONE_SIZE - 1, 1));
+    ovs_assert(ipoib_pool_eal_region(&hca->pd, zone + ZONE_SIZE - 1, 1).lkey);
     return zone;
 }
 #endif
@@ -581,7 +581,7 @@ test_events(void)
     struct dp_packet *packet = receive(pool);
     struct lookups lookups = {
         .packet = packet,
-        .lkey = ipoib_pool_pd_lkey(&hca->pd, packet),
+        .lkey = ipoib_pool_region(&hca->pd, packet).lkey,
     };
     int n = hca->n_objects;
 
@@ -594,7 +594,8 @@ test_events(void)
             zone = zone_get(n);
             rte_free(zone);
             ovs_assert(hca->n_objects == n);
-            ovs_assert(!ipoib_pool_eal_lkey(&hca->pd, zone + MAX_PAGE, 1));
+            ovs_assert(!ipoib_pool_eal_region(&hca->pd, zone + MAX_PAGE,
+                                              1).lkey);
         }
         atomic_store(&lookups.stop, true);
         xpthread_join(thread, NULL);
@@ -604,9 +605,10 @@ test_events(void)
         zone = zone_get(n);
         ipoib_pool_eal_open(&null_verbs, &other_hca->pd);
         ovs_assert(other_hca->n_objects == hca->n_objects - 1);
-        ovs_assert(ipoib_pool_eal_lkey(&other_hca->pd, zone, 1));
+        ovs_assert(ipoib_pool_eal_region(&other_hca->pd, zone, 1).lkey);
         rte_free(zone);
-        ovs_assert(!ipoib_pool_eal_lkey(&other_hca->pd, zone + MAX_PAGE, 1));
+        ovs_assert(!ipoib_pool_eal_region(&other_hca->pd, zone + MAX_PAGE,
+                                          1).lkey);
         ipoib_pool_eal_close(&other_hca->pd);
         rte_free(zone_get(n));
         ovs_assert(!other_hca->n_objects);

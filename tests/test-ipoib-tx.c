@@ -685,7 +685,7 @@ test_zero_copy(void)
         memcpy(eth, &standin, 6);
         memcpy(eth + 12, "\x8\0", 2);
         packet = ipoib_pool_to_packet(gw->pool, bufs[i].id, 30, 74 + i * 20);
-        uint32_t lkey = ipoib_pool_pd_lkey(&gw->hca->pd, packet);
+        uint32_t lkey = ipoib_pool_region(&gw->hca->pd, packet).lkey;
         ovs_assert(lkey);
         send_frame(gw, packet);
         const struct null_send *send = last_sent(gw);
