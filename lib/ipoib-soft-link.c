@@ -20,6 +20,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "ipoib-soft.h"
 #include "latch.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
@@ -185,6 +186,14 @@ put_guid(ovs_be32 dst[2], uint64_t guid)
     dst[1] = htonl(guid);
 }
 
+static char description[64];    /* Empty if none was set. */
+
+void
+ipoib_soft_set_description(const char *s)
+{
+    ovs_strlcpy(description, s, sizeof description);
+}
+
 static void
 socket_attach(struct soft_socket *s)
 {
@@ -202,8 +211,8 @@ socket_attach(struct soft_socket *s)
     if (gethostname(host, sizeof host - 1)) {
         host[0] = '\0';
     }
-    snprintf(m.description, sizeof m.description, "%.24s %.24s", host,
-             s->hca->full_name);
+    snprintf(m.description, sizeof m.description, "%.24s %.38s", host,
+             description[0] ? description : s->hca->full_name);
     if (send(conn->fd, &m, sizeof m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0
         && !s->udp && errno != EAGAIN) {
         socket_disconnect(s);

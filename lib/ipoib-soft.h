@@ -22,6 +22,10 @@
 struct ds;
 struct ibv_context;
 
+/* What the node descriptions of devices that attach from now on say after the
+ * machine's name, instead of the device's name. */
+void ipoib_soft_set_description(const char *);
+
 /* Appends the state of the port and every counter that is not 0 of 'ctx', a
  * device of the software HCA, to 'ds', one "name: value" a line. */
 void ipoib_soft_counters(struct ibv_context *ctx, struct ds *ds);

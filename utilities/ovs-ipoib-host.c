@@ -15,12 +15,14 @@
 #include <config.h>
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "command-line.h"
@@ -29,6 +31,7 @@
 #include "hash.h"
 #include "host-station.h"
 #include "ipoib-compat.h"
+#include "ipoib-soft.h"
 #include "ipoib-verbs.h"
 #include "latch.h"
 #include "openvswitch/poll-loop.h"
@@ -44,6 +47,7 @@ VLOG_DEFINE_THIS_MODULE(ovs_ipoib_host);
 
 #define MAX_STATIONS 4096
 #define MIN_MTU 68
+#define NETNS_DIR "/run/netns"
 
 struct options {
     struct host_station_config config;
@@ -129,6 +133,46 @@ set_soft_guid(struct options *o)
     o->config.hca.device = o->device;
 }
 
+/* The name of the network namespace that this process is in, for the caller to
+ * free, or NULL if it has none. */
+static char *
+netns_name(void)
+{
+    char *name = NULL;
+    struct dirent *de;
+    struct stat own;
+    DIR *dir;
+
+    dir = stat("/proc/self/ns/net", &own) ? NULL : opendir(NETNS_DIR);
+    while (dir && !name && (de = readdir(dir))) {
+        char *path = xasprintf(NETNS_DIR"/%s", de->d_name);
+        struct stat st;
+
+        if (!stat(path, &st) && st.st_dev == own.st_dev
+            && st.st_ino == own.st_ino) {
+            name = xstrdup(de->d_name);
+        }
+        free(path);
+    }
+    if (dir) {
+        closedir(dir);
+    }
+    return name;
+}
+
+/* The node description names the namespace and the device, so that the stations
+ * of one machine can be told from each other on the fabric. */
+static void
+set_description(const char *device)
+{
+    char *netns = netns_name();
+    char *s = netns ? xasprintf("%s/%s", netns, device) : xstrdup(device);
+
+    ipoib_soft_set_description(s);
+    free(s);
+    free(netns);
+}
+
 int
 main(int argc, char *argv[])
 {
@@ -143,6 +187,7 @@ main(int argc, char *argv[])
     ovs_cmdl_proctitle_init(argc, argv);
     service_start(&argc, &argv);
     parse_options(argc, argv, &o);
+    set_description(o.config.tun);
     fatal_ignore_sigpipe();
 
     IPOIB_DAEMONIZE_START();
