@@ -133,8 +133,8 @@ set_soft_guid(struct options *o)
     o->config.hca.device = o->device;
 }
 
-/* The name of the network namespace that this process is in, for the caller to
- * free, or NULL if it has none. */
+/* The name of the network namespace that this process is in, or NULL if it has
+ * none.  For the caller to free. */
 static char *
 netns_name(void)
 {
@@ -160,8 +160,8 @@ netns_name(void)
     return name;
 }
 
-/* The node description names the namespace and the device, so that the stations
- * of one machine can be told from each other on the fabric. */
+/* The node description names the namespace and the device, so that stations of
+ * one machine can be told from each other on the fabric. */
 static void
 set_description(const char *device)
 {
