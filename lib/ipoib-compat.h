@@ -48,31 +48,60 @@
 
 /* What a packet that is received in memory of its own is like each time, but
  * for its base, which never changes, its size, which the caller sets, and its
- * metadata, which whoever receives it initialises (see netdev_rxq_recv()). */
-struct ipoib_pkt_fresh {
+ * metadata, which whoever receives it initialises (see netdev_rxq_recv()).
+ *
+ * With DPDK that is in two of the packet's cache lines: 32 bytes of each, the
+ * start of the metadata included, so that one store does.  The line between
+ * them, which a sender fills in, is left alone: nobody reads it unless the
+ * offload flags say so, and who frees an mbuf leaves no next segment in it. */
 #ifdef DPDK_NETDEV
-    enum dp_packet_source source;
-    uint16_t data_ofs;
+#define IPOIB_PKT_MBUF_START offsetof(struct dp_packet, mbuf.data_off)
+#define IPOIB_PKT_MBUF_END (offsetof(struct dp_packet, mbuf.hash) \
+                            + sizeof(uint32_t))
+#define IPOIB_PKT_START offsetof(struct dp_packet, source)
+#define IPOIB_PKT_END ROUND_UP(offsetof(struct dp_packet, md), 32)
 #else
 #define IPOIB_PKT_START offsetof(struct dp_packet, allocated_)
-    uint8_t bytes[offsetof(struct dp_packet, md) - IPOIB_PKT_START];
+#define IPOIB_PKT_END offsetof(struct dp_packet, md)
 #endif
+struct ipoib_pkt_fresh {
+#ifdef DPDK_NETDEV
+    uint8_t mbuf[IPOIB_PKT_MBUF_END - IPOIB_PKT_MBUF_START];
+#endif
+    uint8_t bytes[IPOIB_PKT_END - IPOIB_PKT_START];
 };
 
-/* Makes 'fresh' from 'pkt', an Ethernet packet, whose data are in their
- * place. */
+/* Makes 'pkt' fresh, an Ethernet packet whose data are in their place, and
+ * 'fresh' from it. */
 static inline void
-ipoib_pkt_fresh_init(struct ipoib_pkt_fresh *fresh,
-                     const struct dp_packet *pkt)
+ipoib_pkt_fresh_init(struct ipoib_pkt_fresh *fresh, struct dp_packet *pkt)
 {
+    dp_packet_reset_offsets(pkt);
+    dp_packet_reset_cutlen(pkt);
+    dp_packet_reset_offload(pkt);
+    pkt->packet_type = htonl(PT_ETH);
 #ifdef DPDK_NETDEV
-    fresh->source = pkt->source;
-    fresh->data_ofs = ((char *) dp_packet_data(pkt)
-                       - (char *) dp_packet_base(pkt));
-#else
+    dp_packet_init_specific(pkt);
+    memcpy(fresh->mbuf, (const char *) pkt + IPOIB_PKT_MBUF_START,
+           sizeof fresh->mbuf);
+#endif
     memcpy(fresh->bytes, (const char *) pkt + IPOIB_PKT_START,
            sizeof fresh->bytes);
+}
+
+/* As memcpy(), for a few dozen bytes, a constant number. */
+static inline ALWAYS_INLINE void
+ipoib_pkt_copy__(void *dst_, const uint8_t *src, size_t n)
+{
+    uint8_t *dst = dst_;
+
+#ifdef __AVX2__
+    for (; n >= 32; dst += 32, src += 32, n -= 32) {
+        _mm256_storeu_si256((void *) dst,
+                            _mm256_loadu_si256((const void *) src));
+    }
 #endif
+    memcpy(dst, src, n);
 }
 
 /* Makes 'pkt' fresh: what its last use left behind is gone. */
@@ -80,26 +109,14 @@ static inline ALWAYS_INLINE void
 ipoib_pkt_renew(struct dp_packet *pkt, const struct ipoib_pkt_fresh *fresh)
 {
 #ifdef DPDK_NETDEV
-    dp_packet_reset_offsets(pkt);
-    dp_packet_reset_cutlen(pkt);
-    dp_packet_reset_offload(pkt);
-    dp_packet_init_specific(pkt);
-    __packet_set_data(pkt, fresh->data_ofs);
-    pkt->source = fresh->source;
-    pkt->packet_type = htonl(PT_ETH);
-#else
-    uint8_t *start = (uint8_t *) pkt + IPOIB_PKT_START;
-    size_t ofs = 0;
-
-#ifdef __AVX2__
-    for (; ofs + 32 <= sizeof fresh->bytes; ofs += 32) {
-        _mm256_storeu_si256((void *) (start + ofs),
-                            _mm256_loadu_si256((const void *)
-                                               &fresh->bytes[ofs]));
-    }
+    ipoib_pkt_copy__((char *) pkt + IPOIB_PKT_MBUF_START, fresh->mbuf,
+                     sizeof fresh->mbuf);
+#ifdef HAVE_DP_PACKET_OFFLOADS
+    dp_packet_set_tso_segsz(pkt, 0); /* Which is such a flag. */
 #endif
-    memcpy(start + ofs, &fresh->bytes[ofs], sizeof fresh->bytes - ofs);
 #endif
+    ipoib_pkt_copy__((char *) pkt + IPOIB_PKT_START, fresh->bytes,
+                     sizeof fresh->bytes);
 }
 
 /* Deletes 'n' packets, NETDEV_MAX_BURST at most.  NULLs are none. */

@@ -507,21 +507,21 @@ rx_inspect(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
 }
 
 /* Writes the Ethernet header before the IP packet in the buffer at 'data'.
- * The MACs are such as ipoib_frame_mac() makes: each is a store of eight
- * bytes, of which the next one overwrites the last two. */
+ * The MACs are such as ipoib_frame_mac() makes: the two bytes behind each are
+ * the start of the next one, or the type. */
 static inline ALWAYS_INLINE void
 rx_put_header(uint8_t *data, ovs_be16 type, uint64_t dst, uint64_t src)
 {
+    uint64_t src_type = src | ipoib_swap64(ntohs(type));
     uint8_t *eth = data + ETH_OFS;
 
     memcpy(eth, &dst, sizeof dst);
-    memcpy(eth + ETH_ADDR_LEN, &src, sizeof src);
-    memcpy(eth + 2 * ETH_ADDR_LEN, &type, sizeof type);
+    memcpy(eth + ETH_ADDR_LEN, &src_type, sizeof src_type);
 }
 
 /* Pads the frame of 'len' bytes in the buffer at 'data'. */
-static uint32_t
-rx_pad(uint8_t *data, uint32_t len)
+static __attribute__((__noinline__)) size_t
+rx_pad(uint8_t *data, size_t len)
 {
     if (len < ETH_MIN_FRAME) {
         memset(data + ETH_OFS + len, 0, ETH_MIN_FRAME - len);
@@ -725,72 +725,105 @@ rx_any(struct rx *rx, const struct ibv_wc *wc, struct ipoib_neigh_fast *neigh)
             ? rx_over_eth_mtu(rx, wc, packet) : packet);
 }
 
-/* Returns the destination if 'wc', from a neighbour that needs no GRH, has one
- * of those packets of which there are many: IPv4 without options, whose frame
- * is not longer than 'max_len', to a destination in 'dests', to which another
- * packet went in this second.  Then '*lenp' becomes the length of the frame,
- * which is wrong yet if it is shorter than ETH_MIN_FRAME.  Otherwise, returns
- * NULL.  (Groups' packets have a GRH; so have our own ones, other than the
- * watchdog's, which are not IP.) */
+/* Those packets of which there are many: to a destination in 'dests', to
+ * which another packet went in this second, and from a neighbour that needs no
+ * GRH.  (Groups' packets have a GRH; so have our own ones, other than the
+ * watchdog's, which are not IP.)
+ *
+ * The functions that look for them return the destination, and store the
+ * length of the frame, ETH_MIN_FRAME at least, in '*lenp'.  Of other packets
+ * they return NULL, and change nothing. */
+
+/* The destination with 'key', or NULL. */
 static inline ALWAYS_INLINE const struct ipoib_rx_dest *
-rx_plain(const struct ipoib_rx_dest dests[], uint32_t max_len,
-         const struct ibv_wc *wc, const uint8_t *data, uint32_t *lenp)
+rx_plain_dest(const struct ipoib_rx_dest dests[], uint64_t key)
 {
-    /* Of a packet that is too short, more than any MTU. */
-    uint32_t max = wc->byte_len - (IP_OFS - ETH_HEADER_LEN);
+    const struct ipoib_rx_dest *dest = &dests[dest_place(key)];
+
+    return OVS_LIKELY(dest->key == key) ? dest : NULL;
+}
+
+/* True if 'wc' has no GRH, all of a packet whose frame has 'len' bytes, and no
+ * more than 'max_len' bytes, GRH space included. */
+static inline ALWAYS_INLINE bool
+rx_plain_wc(const struct ibv_wc *wc, uint32_t max_len, uint32_t len)
+{
+    return (OVS_LIKELY(!has_grh(wc)) && OVS_LIKELY(wc->byte_len <= max_len)
+            && OVS_LIKELY(ETH_OFS + len <= wc->byte_len));
+}
+
+/* IPv4 without options. */
+static inline ALWAYS_INLINE const struct ipoib_rx_dest *
+rx_plain_ipv4(const struct ipoib_rx_dest dests[], uint32_t max_len,
+              const struct ibv_wc *wc, uint8_t *data, size_t *lenp)
+{
     const uint8_t *ip = data + IP_OFS;
     const struct ipoib_rx_dest *dest;
     ovs_be16 type;
     ovs_be32 start;             /* Version, TOS, length. */
-    uint64_t key;
+    size_t len;
 
     memcpy(&type, data + GRH_SPACE, sizeof type);
-    if (OVS_UNLIKELY(type != htons(ETH_TYPE_IP))) {
-        return NULL;
-    }
-    if (OVS_UNLIKELY(ip[0] != IP_IHL_VER(5, 4))) {
-        return NULL;
-    }
-    if (OVS_UNLIKELY(has_grh(wc))) {
+    if (OVS_UNLIKELY(type != htons(ETH_TYPE_IP))
+        || OVS_UNLIKELY(ip[0] != IP_IHL_VER(5, 4))
+        || OVS_UNLIKELY(ip[9] == IPPROTO_IGMP)) {
         return NULL;
     }
     memcpy(&start, ip, sizeof start);
-    *lenp = (ntohl(start) & 0xffff) + ETH_HEADER_LEN;
-    if (OVS_UNLIKELY(*lenp > max)) {
+    len = ETH_HEADER_LEN + (ntohl(start) & 0xffff);
+    if (!rx_plain_wc(wc, max_len, len)) {
         return NULL;
     }
-    if (OVS_UNLIKELY(ip[9] == IPPROTO_IGMP)) {
+    dest = rx_plain_dest(dests,
+                         dest_key(ip, htons(ETH_TYPE_IP), wc->qp_num));
+    if (!dest) {
         return NULL;
     }
-    if (OVS_UNLIKELY(max > max_len)) {
-        return NULL;
+    if (OVS_UNLIKELY(len < ETH_MIN_FRAME)) {
+        if (len < ETH_HEADER_LEN + IP_HEADER_LEN) {
+            return NULL;
+        }
+        len = rx_pad(data, len);
     }
-    key = dest_key(ip, htons(ETH_TYPE_IP), wc->qp_num);
-    dest = &dests[dest_place(key)];
-    return OVS_LIKELY(dest->key == key) ? dest : NULL;
+    *lenp = len;
+    return dest;
 }
 
-/* The same for IPv6 with TCP or UDP right behind its header. */
-static __attribute__((__noinline__)) const struct ipoib_rx_dest *
+/* IPv6 with TCP or UDP right behind its header. */
+static inline const struct ipoib_rx_dest *
 rx_plain_ipv6(const struct ipoib_rx_dest dests[], uint32_t max_len,
-              const struct ibv_wc *wc, const uint8_t *data, uint32_t *lenp)
+              const struct ibv_wc *wc, uint8_t *data, size_t *lenp)
 {
-    uint32_t max = wc->byte_len - (IP_OFS - ETH_HEADER_LEN);
     const uint8_t *ip = data + IP_OFS;
     const struct ipoib_rx_dest *dest;
     ovs_be16 type;
-    uint64_t key;
+    size_t len = (ETH_HEADER_LEN + IPV6_HEADER_LEN
+                  + ((ip[4] << 8) | ip[5]));
 
     memcpy(&type, data + GRH_SPACE, sizeof type);
-    *lenp = ETH_HEADER_LEN + IPV6_HEADER_LEN + ((ip[4] << 8) | ip[5]);
-    if (type != htons(ETH_TYPE_IPV6) || ip[0] >> 4 != 6 || has_grh(wc)
-        || *lenp > max || max > max_len
-        || (ip[6] != IPPROTO_TCP && ip[6] != IPPROTO_UDP)) {
+    if (type != htons(ETH_TYPE_IPV6) || ip[0] >> 4 != 6
+        || (ip[6] != IPPROTO_TCP && ip[6] != IPPROTO_UDP)
+        || !rx_plain_wc(wc, max_len, len)) {
         return NULL;
     }
-    key = dest_key(ip, htons(ETH_TYPE_IPV6), wc->qp_num);
-    dest = &dests[dest_place(key)];
-    return dest->key == key ? dest : NULL;
+    dest = rx_plain_dest(dests,
+                         dest_key(ip, htons(ETH_TYPE_IPV6), wc->qp_num));
+    if (dest) {
+        *lenp = OVS_UNLIKELY(len < ETH_MIN_FRAME) ? rx_pad(data, len) : len;
+    }
+    return dest;
+}
+
+/* Makes a packet of the 'len' bytes of the frame in the buffer at 'data', an
+ * IP packet from 'neigh' to 'dest'. */
+static inline ALWAYS_INLINE struct dp_packet *
+rx_wrap(uint8_t *data, size_t len, ovs_be16 type,
+        const struct ipoib_rx_dest *dest, struct ipoib_neigh_fast *neigh,
+        uint32_t now, const struct ipoib_pkt_fresh *fresh)
+{
+    rx_put_header(data, type, dest->mac, neigh->mac);
+    ipoib_neigh_mark_used(neigh, now);
+    return ipoib_pool_wrap((uintptr_t) data, len, fresh);
 }
 
 /* A burst of completions that are good. */
@@ -897,6 +930,26 @@ rx_close_gaps(struct dp_packet *packets[], size_t n)
     return n_packets;
 }
 
+/* The packet of 'wc', from 'neigh', which may be NULL, if it is not one of
+ * those that rx_plain_ipv4() finds; or NULL if there is to be none. */
+static __attribute__((__noinline__)) struct dp_packet *
+rx_other(struct rx *rx, const struct ibv_wc *wc,
+         struct ipoib_neigh_fast *neigh)
+{
+    uint8_t *data = (uint8_t *) (uintptr_t) wc->wr_id;
+    const struct ipoib_rx_dest *dest;
+    size_t len;
+
+    dest = (neigh ? rx_plain_ipv6(rx->priv->dests, rx->mtu + IP_OFS, wc, data,
+                                  &len) : NULL);
+    if (!dest) {
+        return rx_any(rx, wc, neigh);
+    }
+    rx->bytes += len;
+    return rx_wrap(data, len, htons(ETH_TYPE_IPV6), dest, neigh, rx->now,
+                   &rx->rxq->pool->fresh);
+}
+
 /* Last pass: makes a packet, or NULL if there is to be none, of each of the
  * 'n' completions in 'wc'.  Returns how many NULLs there are. */
 static inline ALWAYS_INLINE size_t
@@ -905,49 +958,29 @@ rx_finish(struct rx *rx, const struct ibv_wc *wc, size_t n,
 {
     const struct ipoib_pkt_fresh fresh = rx->rxq->pool->fresh;
     const struct ipoib_rx_dest *dests = rx->priv->dests;
-    const uint32_t max_len = rx->mtu + ETH_HEADER_LEN;
+    const uint32_t max_len = rx->mtu + IP_OFS;
     const uint32_t now = rx->now;
+    const struct ibv_wc *end = wc + n;
     size_t bytes = 0, n_gaps = 0;
 
-    for (size_t i = 0; i < n; i++, wc++) {
+    for (size_t i = 0; wc < end; i++, wc++) {
         struct ipoib_neigh_fast *neigh = burst->neighs[i];
         uint8_t *data = (uint8_t *) (uintptr_t) wc->wr_id;
-        const struct ipoib_rx_dest *dest;
-        ovs_be16 type = htons(ETH_TYPE_IP);
-        uint32_t len;
+        const struct ipoib_rx_dest *dest = NULL;
+        size_t len;
 
-        if (OVS_UNLIKELY(!ipoib_neigh_has_lid(neigh, burst->keys[i]))) {
-            neigh = rx_search(rx, burst, i);
-            if (!neigh) {
-                goto any;
-            }
+        if (OVS_LIKELY(ipoib_neigh_has_lid(neigh, burst->keys[i]))
+            || (neigh = rx_search(rx, burst, i)) != NULL) {
+            dest = rx_plain_ipv4(dests, max_len, wc, data, &len);
         }
-        dest = rx_plain(dests, max_len, wc, data, &len);
-        if (OVS_UNLIKELY(!dest)) {
-            uint32_t len6;
-
-            type = htons(ETH_TYPE_IPV6);
-            dest = rx_plain_ipv6(dests, max_len, wc, data, &len6);
-            if (!dest) {
-                goto any;
-            }
-            len = len6;
+        if (OVS_LIKELY(dest)) {
+            packets[i] = rx_wrap(data, len, htons(ETH_TYPE_IP), dest, neigh,
+                                 now, &fresh);
+            bytes += len;
+        } else {
+            packets[i] = rx_other(rx, wc, neigh);
+            n_gaps += !packets[i];
         }
-        if (OVS_UNLIKELY(len < ETH_MIN_FRAME)) {
-            if (len < ETH_HEADER_LEN + IP_HEADER_LEN) {
-                goto any;
-            }
-            len = rx_pad(data, len);
-        }
-        rx_put_header(data, type, dest->mac, neigh->mac);
-        ipoib_neigh_mark_used(neigh, now);
-        packets[i] = ipoib_pool_wrap((uintptr_t) data, len, &fresh);
-        bytes += len;
-        continue;
-
-any:
-        packets[i] = rx_any(rx, wc, neigh);
-        n_gaps += !packets[i];
     }
     rx->bytes += bytes;
     return n_gaps;
