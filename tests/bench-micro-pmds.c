@@ -270,7 +270,7 @@ bench_two_pmds(enum bench_effort effort)
     pthread_t thread;
 
     if (bench_n_cpus() < N_PMDS) {
-        fprintf(stderr, "two-pmds: there is only one processor\n");
+        bench_print_lacking("two-pmds", "there is only one processor");
         return;
     }
     pmds = xzalloc(sizeof *pmds);

@@ -121,6 +121,12 @@ bench_print_value(const char *figure, double value, const char *unit)
 }
 
 void
+bench_print_lacking(const char *figure, const char *why)
+{
+    printf("{\"figure\": \"%s\", \"lacking\": \"%s\"}\n", figure, why);
+}
+
+void
 bench_print_point(const char *series, const char *label, double x, double y,
                   const char *unit)
 {
@@ -213,6 +219,7 @@ bench_rounds(struct bench_workload w[], size_t n,
              const struct bench_figure figures[], size_t n_figures,
              size_t n_rounds)
 {
+    bool *printed = xcalloc(n_figures + 1, sizeof *printed);
     size_t n_complete = 0;
 
     for (size_t round = 0;
@@ -228,6 +235,7 @@ bench_rounds(struct bench_workload w[], size_t n,
             if (f->subject->ns >= 0 && f->reference->ns >= 0) {
                 bench_print_ratio(f->name, f->control, f->subject->ns,
                                   f->reference->ns, "ns");
+                printed[i] = true;
             } else {
                 complete = false;
             }
@@ -235,6 +243,12 @@ bench_rounds(struct bench_workload w[], size_t n,
         n_complete += complete;
         ovsrcu_quiesce();
     }
+    for (size_t i = 0; i < n_figures; i++) {
+        if (!printed[i] && !figures[i].control) {
+            bench_print_lacking(figures[i].name, "each round was disturbed");
+        }
+    }
+    free(printed);
     fflush(stdout);
 }
 

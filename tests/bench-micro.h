@@ -124,6 +124,7 @@ double bench_quantile(double values[], size_t n, double q);
 void bench_print_ratio(const char *figure, bool control, double subject,
                        double reference, const char *unit);
 void bench_print_value(const char *figure, double value, const char *unit);
+void bench_print_lacking(const char *figure, const char *why);
 void bench_print_point(const char *series, const char *label, double x,
                        double y, const char *unit);
 
