@@ -22,6 +22,7 @@
 
 #include "dp-packet.h"
 #include "hash.h"
+#include "ipoib-pages.h"
 #include "ipoib-stats.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
@@ -55,8 +56,8 @@ ipoib_msgq_create(unsigned int n)
     struct ipoib_msgq *q = xzalloc_cacheline(sizeof *q);
 
     ovs_assert(n && IS_POW2(n));
-    /* Not touched, so that most of it takes no memory in most queues. */
-    q->ring = xmalloc_cacheline(n * sizeof *q->ring);
+    /* Most of it takes no memory in most queues. */
+    q->ring = ipoib_pages_map(n * sizeof *q->ring);
     q->mask = n - 1;
     atomic_init(&q->head, 0);
     atomic_init(&q->tail, 0);
@@ -91,7 +92,7 @@ ipoib_msgq_destroy(struct ipoib_msgq *q)
         while (ipoib_msgq_pop(q, &msg)) {
             dp_packet_delete(msg.packet);
         }
-        free_cacheline(q->ring);
+        ipoib_pages_unmap(q->ring, (q->mask + 1) * sizeof *q->ring);
         free_cacheline(q);
     }
 }
@@ -200,44 +201,30 @@ ipoib_waker_awake(struct ipoib_waker *waker)
 
 /* Limits.
  *
- * A bucket's tokens are packets; each millisecond brings IPOIB_LIMIT_RATE /
- * 1000 of them. */
+ * A bucket counts the packets that were 'taken'; with each millisecond that
+ * passes, IPOIB_LIMIT_RATE / 1000 of them are forgotten. */
 
 BUILD_ASSERT_DECL(IPOIB_LIMIT_RATE % 1000 == 0);
 
 BUILD_ASSERT_DECL(IPOIB_LIMIT_PLACE_RATE % 1000 == 0);
 
 static bool
-bucket_withdraw(uint32_t *tokens, uint32_t *last, uint32_t rate,
-                uint32_t burst, long long int now)
+bucket_withdraw(struct ipoib_limiter_bucket *b, uint32_t rate, uint32_t burst,
+                long long int now)
 {
-    uint32_t elapsed = (uint32_t) now - *last;
+    uint32_t elapsed = (uint32_t) now - b->last;
 
     if (elapsed) {
-        uint64_t sum = *tokens + (uint64_t) elapsed * (rate / 1000);
+        uint64_t forgotten = (uint64_t) elapsed * (rate / 1000);
 
-        *tokens = MIN(sum, burst);
-        *last = now;
+        b->taken -= MIN(forgotten, b->taken);
+        b->last = now;
     }
-    if (!*tokens) {
+    if (b->taken >= burst) {
         return false;
     }
-    --*tokens;
+    b->taken++;
     return true;
-}
-
-void
-ipoib_limiter_init(struct ipoib_limiter *limiter)
-{
-    limiter->basis = random_uint32();
-    for (size_t i = 0; i < ARRAY_SIZE(limiter->bucket); i++) {
-        limiter->bucket[i].tokens = IPOIB_LIMIT_BURST;
-        limiter->bucket[i].last = 0;
-    }
-    for (size_t i = 0; i < ARRAY_SIZE(limiter->place); i++) {
-        limiter->place[i].tokens = IPOIB_LIMIT_PLACE_BURST;
-        limiter->place[i].last = 0;
-    }
 }
 
 bool
@@ -246,8 +233,7 @@ ipoib_limiter_admit(struct ipoib_limiter *limiter, uint32_t source_hash,
 {
     size_t i = source_hash % ARRAY_SIZE(limiter->bucket);
 
-    return bucket_withdraw(&limiter->bucket[i].tokens,
-                           &limiter->bucket[i].last, IPOIB_LIMIT_RATE,
+    return bucket_withdraw(&limiter->bucket[i], IPOIB_LIMIT_RATE,
                            IPOIB_LIMIT_BURST, now);
 }
 
@@ -257,8 +243,10 @@ ipoib_limiter_admit_from(struct ipoib_limiter *limiter, uint32_t source_hash,
 {
     size_t i = place % (ARRAY_SIZE(limiter->place) - 1);
 
-    return (bucket_withdraw(&limiter->place[i].tokens,
-                            &limiter->place[i].last, IPOIB_LIMIT_PLACE_RATE,
+    if (!limiter->basis) {
+        limiter->basis = random_uint32() | 1;
+    }
+    return (bucket_withdraw(&limiter->place[i], IPOIB_LIMIT_PLACE_RATE,
                             IPOIB_LIMIT_PLACE_BURST, now)
             && ipoib_limiter_admit(limiter,
                                    hash_2words(source_hash ^ limiter->basis,
@@ -270,7 +258,6 @@ ipoib_limiter_admit_beacon(struct ipoib_limiter *limiter, long long int now)
 {
     size_t i = ARRAY_SIZE(limiter->place) - 1;
 
-    return bucket_withdraw(&limiter->place[i].tokens,
-                           &limiter->place[i].last, IPOIB_LIMIT_PLACE_RATE,
+    return bucket_withdraw(&limiter->place[i], IPOIB_LIMIT_PLACE_RATE,
                            IPOIB_LIMIT_PLACE_BURST, now);
 }

@@ -137,19 +137,19 @@ void ipoib_waker_wait(struct ipoib_waker *);
 void ipoib_waker_awake(struct ipoib_waker *);
 
 /* A limit on packets to the control thread for each source, kept by each
- * queue for itself: 256 token buckets that sources hash to. */
+ * queue for itself: 256 buckets that sources hash to.  All zeros at first. */
+struct ipoib_limiter_bucket {
+    uint32_t taken;
+    uint32_t last;              /* time_msec(), truncated. */
+};
 struct ipoib_limiter {
-    uint32_t basis;             /* Which sources share a bucket. */
-    struct {
-        uint32_t tokens;
-        uint32_t last;          /* time_msec(), truncated. */
-    } bucket[256];
-    struct {
-        uint32_t tokens;
-        uint32_t last;
-    } place[65];                /* Where sources are; the last one is for
-                                 * beacons of gateways, which are not to be
-                                 * lost in anybody's flood. */
+    uint32_t basis;             /* Which sources share a bucket; 0: not chosen
+                                 * yet. */
+    struct ipoib_limiter_bucket place[65]; /* Where sources are; the last one
+                                            * is for beacons of gateways, which
+                                            * are not to be lost in anybody's
+                                            * flood. */
+    struct ipoib_limiter_bucket bucket[256];
 };
 #define IPOIB_LIMIT_RATE  1000  /* Packets a second and source, */
 #define IPOIB_LIMIT_BURST 1000  /* and at once. */
@@ -158,7 +158,6 @@ struct ipoib_limiter {
  * who takes those of others for his own. */
 #define IPOIB_LIMIT_PLACE_RATE  32000
 #define IPOIB_LIMIT_PLACE_BURST 32000
-void ipoib_limiter_init(struct ipoib_limiter *);
 bool ipoib_limiter_admit(struct ipoib_limiter *, uint32_t source_hash,
                          long long int now);
 bool ipoib_limiter_admit_from(struct ipoib_limiter *, uint32_t source_hash,

@@ -342,10 +342,10 @@ ipoib_mtu_compose_error(uint16_t type, const void *ip, size_t ip_len,
 BUILD_ASSERT_DECL(1000 % IPOIB_MTU_RATE_SOURCE == 0);
 BUILD_ASSERT_DECL(1000 % IPOIB_MTU_RATE_ALL == 0);
 
-void
-ipoib_mtu_limiter_init(struct ipoib_mtu_limiter *limiter)
+static void
+limiter_init(struct ipoib_mtu_limiter *limiter)
 {
-    limiter->basis = random_uint32();
+    limiter->basis = random_uint32() | 1;
     for (size_t i = 0; i < ARRAY_SIZE(limiter->source); i++) {
         token_bucket_init(&limiter->source[i], 1, 1000);
     }
@@ -359,6 +359,9 @@ ipoib_mtu_limiter_admit(struct ipoib_mtu_limiter *limiter, uint16_t type,
     struct in6_addr src, dst;
     uint32_t hash;
 
+    if (!limiter->basis) {
+        limiter_init(limiter);
+    }
     ip_addresses(type, ip, &src, &dst);
     hash = hash_bytes(&src, sizeof src, limiter->basis);
     return (token_bucket_withdraw(

@@ -70,15 +70,16 @@ struct dp_packet *ipoib_mtu_next_fragment(struct ipoib_mtu_fragmenter *f);
 struct dp_packet *ipoib_mtu_compose_error(uint16_t type, const void *ip,
                                           size_t ip_len, uint32_t mtu);
 
-/* A limit on errors, for each source address and for all together. */
+/* A limit on errors, for each source address and for all together.  All zeros
+ * at first. */
 #define IPOIB_MTU_RATE_SOURCE 100   /* A second, and at once. */
 #define IPOIB_MTU_RATE_ALL 1000
 struct ipoib_mtu_limiter {
-    uint32_t basis;             /* Which sources share a bucket. */
+    uint32_t basis;             /* Which sources share a bucket; 0: not in use
+                                 * yet. */
     struct token_bucket source[64];
     struct token_bucket all;
 };
-void ipoib_mtu_limiter_init(struct ipoib_mtu_limiter *);
 /* True if the sender of 'ip' may be sent another error. */
 bool ipoib_mtu_limiter_admit(struct ipoib_mtu_limiter *, uint16_t type,
                              const void *ip);

@@ -75,6 +75,26 @@ ipoib_pages_free(void *p, size_t size)
     }
 }
 
+void *
+ipoib_pages_map(size_t size)
+{
+    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (p == MAP_FAILED) {
+        ovs_abort(errno, "no memory for %"PRIuSIZE" bytes", size);
+    }
+    return p;
+}
+
+void
+ipoib_pages_unmap(void *p, size_t size)
+{
+    if (p) {
+        munmap(p, size);
+    }
+}
+
 char *
 ipoib_pages_reserve(size_t size)
 {

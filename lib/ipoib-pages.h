@@ -27,6 +27,11 @@
 void *ipoib_pages_alloc(size_t size);
 void ipoib_pages_free(void *, size_t size);
 
+/* 'size' bytes of zeros, from the beginning of a page on, of which each page
+ * takes memory when it is touched first. */
+void *ipoib_pages_map(size_t size);
+void ipoib_pages_unmap(void *, size_t size);
+
 /* Addresses of 'size' bytes, a multiple of IPOIB_PAGES_HUGE, that have no
  * memory yet.  ipoib_pages_free() frees them. */
 #define IPOIB_PAGES_HUGE ((size_t) 2 << 20)

@@ -67,6 +67,9 @@ struct ipoib_rxq_private {
 
     uint8_t tag;                /* Of this queue's buffers in the pool. */
     struct ibv_pd *pd;
+
+    struct ipoib_limiter limiter;
+    struct ipoib_mtu_limiter errors;
 };
 
 /* Frames that wait to be delivered: appends one; adds to 'batch' as many as
@@ -116,9 +119,11 @@ struct ipoib_txq_slots {
     unsigned int n_failed;      /* Posts that failed in a row. */
     bool wake;                  /* The control thread got something. */
 
-    /* A chain, of which a burst takes as many as it needs. */
-    struct ipoib_tx_wr wrs[NETDEV_MAX_BURST];
-    uint32_t qkey;              /* In all 'wrs'. */
+    /* A chain of NETDEV_MAX_BURST, of which a burst takes as many as it
+     * needs. */
+    struct ipoib_tx_wr *wrs;
+    uint64_t qkey;              /* In all 'wrs'.  UINT64_MAX: they are not
+                                 * made yet. */
 
     struct ibv_pd *pd;
     struct ibv_mr *mr;
@@ -140,6 +145,8 @@ ipoib_txq_set_n_held(struct ipoib_txq_slots *slots)
     atomic_store_relaxed(&slots->n_held, slots->held_head - slots->held_tail);
 }
 
+/* Makes the chain of WRs, with 'qkey'. */
+void ipoib_txq_prepare(struct ipoib_txq *, uint32_t qkey);
 /* The queue has failed: the control thread is to restart it. */
 void ipoib_txq_failed(struct ipoib_txq *);
 /* Takes what has completed. */

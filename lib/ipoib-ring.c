@@ -140,8 +140,6 @@ ipoib_rxq_create(struct ipoib_shared *shared,
     rxq->n_desc = params->n_desc;
     rxq->to_control = ipoib_msgq_create(RING_SIZE);
     rxq->from_control = ipoib_msgq_create(RING_SIZE);
-    ipoib_limiter_init(&rxq->limiter);
-    ipoib_mtu_limiter_init(&rxq->errors);
     atomic_init(&rxq->drained, 0);
     atomic_init(&rxq->suspect, false);
 
@@ -324,13 +322,51 @@ txq_init(struct ipoib_txq *txq, const struct ipoib_txq_params *params)
     return txq->qp ? 0 : errno;
 }
 
-/* Bytes at 'mem', where 'held' is too. */
+/* What is behind the slots at 'mem'.  All of it takes memory where it is used
+ * only, which most of a port's transmit queues hardly are. */
+struct txq_pages {
+    struct ipoib_tx_wr wrs[NETDEV_MAX_BURST];
+    struct ipoib_txq_tables tables;
+    struct dp_packet *held[];
+};
+
 static size_t
 slots_memory(const struct ipoib_txq *txq)
 {
-    const struct ipoib_txq_slots *slots = txq->slots;
+    return (size_t) txq->n_desc * txq->slots->slot_size
+           + sizeof(struct txq_pages)
+           + txq->n_desc * sizeof *txq->slots->held;
+}
 
-    return (size_t) txq->n_desc * (slots->slot_size + sizeof *slots->held);
+static void
+txq_alloc_pages(struct ipoib_txq *txq, int numa_id)
+{
+    struct ipoib_txq_slots *slots = txq->slots;
+    struct txq_pages *pages;
+
+    slots->mem = ipoib_pool_alloc_pages(slots_memory(txq), numa_id);
+    pages = (void *) (slots->mem + (size_t) txq->n_desc * slots->slot_size);
+    txq->tables = &pages->tables;
+    slots->wrs = pages->wrs;
+    slots->held = pages->held;
+}
+
+void
+ipoib_txq_prepare(struct ipoib_txq *txq, uint32_t qkey)
+{
+    struct ipoib_txq_slots *slots = txq->slots;
+
+    for (size_t i = 0; i < NETDEV_MAX_BURST; i++) {
+        struct ipoib_tx_wr *wr = &slots->wrs[i];
+
+        wr->wr.sg_list = &wr->sge;
+        wr->wr.num_sge = 1;
+        wr->wr.opcode = IBV_WR_SEND;
+        wr->wr.send_flags = IBV_SEND_INLINE;
+        wr->wr.next = i + 1 < NETDEV_MAX_BURST ? &wr[1].wr : NULL;
+        wr->wr.wr.ud.remote_qkey = qkey;
+    }
+    slots->qkey = qkey;
 }
 
 int
@@ -347,8 +383,6 @@ ipoib_txq_create(struct ipoib_shared *shared,
     txq->id = params->id;
     txq->n_desc = MAX(IPOIB_TX_MIN_DESC, ROUND_UP_POW2(params->n_desc));
     txq->to_control = ipoib_msgq_create(RING_SIZE);
-    ipoib_limiter_init(&txq->limiter);
-    ipoib_mtu_limiter_init(&txq->errors);
     atomic_init(&txq->state, IPOIB_TXQ_RUNNING);
     ovs_spin_init(&txq->lock);
 
@@ -357,18 +391,8 @@ ipoib_txq_create(struct ipoib_shared *shared,
     slots->pkey_index = params->ud.pkey_index;
     slots->mask = txq->n_desc - 1;
     slots->slot_size = ROUND_UP(params->mtu, CACHE_LINE_SIZE);
-    slots->mem = ipoib_pool_alloc_pages(slots_memory(txq), params->numa_id);
-    slots->held = (void *) (slots->mem
-                            + (size_t) txq->n_desc * slots->slot_size);
-    for (size_t i = 0; i < NETDEV_MAX_BURST; i++) {
-        struct ipoib_tx_wr *wr = &slots->wrs[i];
-
-        wr->wr.sg_list = &wr->sge;
-        wr->wr.num_sge = 1;
-        wr->wr.opcode = IBV_WR_SEND;
-        wr->wr.send_flags = IBV_SEND_INLINE;
-        wr->wr.next = i + 1 < NETDEV_MAX_BURST ? &wr[1].wr : NULL;
-    }
+    slots->qkey = UINT64_MAX;
+    txq_alloc_pages(txq, params->numa_id);
 
     error = txq_init(txq, params);
     if (error) {
@@ -545,8 +569,10 @@ ipoib_txq_restart(struct ipoib_txq *txq, const struct ipoib_ud_params *ud)
 struct ctlq_slot {
     uint32_t qpn;               /* 0: free. */
     uint32_t use;
+    uint32_t next_free;         /* If free: the next one, or CTLQ_NONE. */
     long long int posted;       /* time_msec(). */
 };
+#define CTLQ_NONE UINT32_MAX
 
 struct ipoib_ctlq {
     const struct ipoib_verbs *verbs;
@@ -555,9 +581,13 @@ struct ipoib_ctlq {
     uint8_t *mem;
     size_t slot_size;
     unsigned int n_slots;
+    unsigned int n_used;        /* Slots from here on were never used: their
+                                 * part of 'mem' takes no memory, and they are
+                                 * not in 'slots'. */
     struct ctlq_slot *slots;
-    uint32_t *free;             /* Numbers of the free slots. */
-    unsigned int n_free;
+    size_t allocated;           /* Of 'slots'. */
+    uint32_t free;              /* The first of those that are free again. */
+    unsigned int n_posted;
 };
 
 struct ipoib_ctlq *
@@ -569,13 +599,9 @@ ipoib_ctlq_create(const struct ipoib_verbs *verbs, struct ibv_context *ctx,
 
     q->verbs = verbs;
     q->slot_size = ROUND_UP(mtu, CACHE_LINE_SIZE);
-    q->n_slots = q->n_free = n_slots;
-    q->mem = xmalloc_pagealign(n_slots * q->slot_size);
-    q->slots = ipoib_pool_alloc_pages(n_slots * sizeof *q->slots, -1);
-    q->free = xcalloc(n_slots, sizeof *q->free);
-    for (uint32_t i = 0; i < n_slots; i++) {
-        q->free[i] = i;
-    }
+    q->n_slots = n_slots;
+    q->mem = ipoib_pool_alloc_pages(n_slots * q->slot_size, -1);
+    q->free = CTLQ_NONE;
     q->mr = ipoib_pool_reg_mr(verbs, pd, q->mem, n_slots * q->slot_size, 0);
     if (q->mr) {
         q->cq = verbs->create_cq(ctx, n_slots, NULL, NULL, 0);
@@ -607,10 +633,9 @@ ipoib_ctlq_destroy(struct ipoib_ctlq *q)
         VLOG_ERR("destroying the control thread's send queue failed (%s)",
                  ovs_strerror(error));
     } else {
-        free_pagealign(q->mem);
+        ipoib_pool_free_pages(q->mem, q->n_slots * q->slot_size);
     }
-    ipoib_pool_free_pages(q->slots, q->n_slots * sizeof *q->slots);
-    free(q->free);
+    free(q->slots);
     free(q);
 }
 
@@ -620,12 +645,35 @@ ipoib_ctlq_cq(struct ipoib_ctlq *q)
     return q->cq;
 }
 
+/* Returns a free slot, or CTLQ_NONE. */
+static uint32_t
+ctlq_take(struct ipoib_ctlq *q)
+{
+    uint32_t slot = q->free;
+
+    if (slot != CTLQ_NONE) {
+        q->free = q->slots[slot].next_free;
+    } else if (q->n_used < q->n_slots) {
+        if (q->n_used == q->allocated) {
+            q->slots = x2nrealloc(q->slots, &q->allocated, sizeof *q->slots);
+        }
+        slot = q->n_used++;
+        q->slots[slot].use = 0;
+    } else {
+        return CTLQ_NONE;
+    }
+    q->n_posted++;
+    return slot;
+}
+
 static void
 ctlq_release(struct ipoib_ctlq *q, uint32_t slot)
 {
     q->slots[slot].qpn = 0;
     q->slots[slot].use++;
-    q->free[q->n_free++] = slot;
+    q->slots[slot].next_free = q->free;
+    q->free = slot;
+    q->n_posted--;
 }
 
 int
@@ -641,10 +689,10 @@ ipoib_ctlq_send(struct ipoib_ctlq *q, struct ibv_qp *qp,
     if (len > q->slot_size) {
         return EMSGSIZE;
     }
-    if (!q->n_free) {
+    slot = ctlq_take(q);
+    if (slot == CTLQ_NONE) {
         return EAGAIN;
     }
-    slot = q->free[--q->n_free];
     q->slots[slot].qpn = qp->qp_num;
     q->slots[slot].posted = time_msec();
     memcpy(q->mem + slot * q->slot_size, dp_packet_data(packet), len);
@@ -672,7 +720,7 @@ ipoib_ctlq_send(struct ipoib_ctlq *q, struct ibv_qp *qp,
 void
 ipoib_ctlq_forget(struct ipoib_ctlq *q, uint32_t qpn)
 {
-    for (uint32_t i = 0; qpn && i < q->n_slots; i++) {
+    for (uint32_t i = 0; qpn && q->n_posted && i < q->n_used; i++) {
         if (q->slots[i].qpn == qpn) {
             ctlq_release(q, i);
         }
@@ -682,7 +730,7 @@ ipoib_ctlq_forget(struct ipoib_ctlq *q, uint32_t qpn)
 uint32_t
 ipoib_ctlq_stalled(const struct ipoib_ctlq *q, long long int when)
 {
-    for (uint32_t i = 0; q->n_free < q->n_slots && i < q->n_slots; i++) {
+    for (uint32_t i = 0; q->n_posted && i < q->n_used; i++) {
         if (q->slots[i].qpn && q->slots[i].posted < when) {
             return q->slots[i].qpn;
         }
@@ -704,7 +752,7 @@ ipoib_ctlq_run(struct ipoib_ctlq *q,
             uint32_t slot = wc[i].wr_id;
             uint32_t use = wc[i].wr_id >> 32;
 
-            if (slot < q->n_slots && q->slots[slot].qpn
+            if (slot < q->n_used && q->slots[slot].qpn
                 && q->slots[slot].use == use) {
                 uint32_t qpn = q->slots[slot].qpn;
 

@@ -85,8 +85,6 @@ struct ipoib_rxq {
     unsigned int n_posted;
     struct ipoib_msgq *to_control;
     struct ipoib_msgq *from_control; /* Return ring: frames to deliver. */
-    struct ipoib_limiter limiter;
-    struct ipoib_mtu_limiter errors;
     struct ipoib_rx_stats stats;
     struct ipoib_rxq_private *priv; /* ipoib-ring-private.h. */
     atomic_bool suspect;        /* See ipoib_rxq_suspect_loss(). */
@@ -159,6 +157,18 @@ enum ipoib_txq_state {
                                  * completions will not come. */
 };
 
+/* Tables of a transmit queue.  They take no memory until they are used. */
+struct ipoib_txq_tables {
+    struct ipoib_limiter limiter;
+    uint32_t lost[64];          /* The second in which the control thread was
+                                 * told of an unknown destination, by hash of
+                                 * its MAC. */
+    /* Source MACs of late, each with the second in which the control thread
+     * was told of it. */
+    struct { uint64_t mac; uint32_t told; } sources[256];
+    struct ipoib_mtu_limiter errors;
+};
+
 struct ipoib_txq {
     /* Data path; one thread at a time ('lock' where OVS shares the queue). */
     struct ipoib_shared *shared;
@@ -170,15 +180,8 @@ struct ipoib_txq {
     bool device_csum;           /* Of the packets that are being sent, the
                                  * device is to compute the checksums. */
     struct ipoib_msgq *to_control;
-    struct ipoib_limiter limiter;
-    struct ipoib_mtu_limiter errors;
     struct ipoib_tx_stats stats;
-    /* Source MACs of late, each with the second in which the control thread
-     * was told of it. */
-    struct { uint64_t mac; uint32_t told; } sources[256];
-    uint32_t lost[64];          /* The second in which the control thread was
-                                 * told of an unknown destination, by hash of
-                                 * its MAC. */
+    struct ipoib_txq_tables *tables;
     atomic_uint32_t state;      /* enum ipoib_txq_state. */
     /* Control thread. */
     struct {

@@ -160,7 +160,7 @@ rx_msg_init(const struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
 static bool
 rx_admit(struct rx *rx, const struct ibv_wc *wc)
 {
-    return ipoib_limiter_admit_from(&rx->rxq->limiter,
+    return ipoib_limiter_admit_from(&rx->rxq->priv->limiter,
                                     hash_2words(wc->src_qp, wc->slid),
                                     wc->slid & rx->lid_mask, time_msec());
 }
@@ -175,7 +175,7 @@ rx_to_control(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
     struct ipoib_msg msg;
 
     if (type == IPOIB_MSG_RX_PEER
-        ? !ipoib_limiter_admit_beacon(&rx->rxq->limiter, time_msec())
+        ? !ipoib_limiter_admit_beacon(&rx->rxq->priv->limiter, time_msec())
         : !rx_admit(rx, wc)) {
         return rx_drop(rx, wc->wr_id, &stats->drop_rate);
     }
@@ -649,7 +649,7 @@ rx_error(struct rx *rx, const struct ibv_wc *wc, const uint8_t *data,
     struct ipoib_header *header;
     struct ipoib_msg msg;
 
-    if (!ipoib_mtu_limiter_admit(&rxq->errors, type, data + IP_OFS)) {
+    if (!ipoib_mtu_limiter_admit(&rxq->priv->errors, type, data + IP_OFS)) {
         ipoib_count(&rxq->stats.pmtu_suppressed, 1);
         return;
     }

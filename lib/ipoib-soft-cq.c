@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+#include "ipoib-pages.h"
 #include "util.h"
 
 /* Completion queues and completion channels of the software HCA. */
@@ -162,7 +163,7 @@ soft_create_cq(struct ibv_context *ctx, int cqe, void *cq_context,
     cq->cq.channel = channel;
     cq->cq.cq_context = cq_context;
     cq->cq.cqe = n;
-    cq->ring = xmalloc_cacheline(n * sizeof *cq->ring); /* Not touched. */
+    cq->ring = ipoib_pages_map(n * sizeof *cq->ring);
     cq->mask = n - 1;
     atomic_init(&cq->prod, 0);
     atomic_init(&cq->cons, 0);
@@ -214,7 +215,7 @@ soft_destroy_cq(struct ibv_cq *cq_)
     soft_event_forget(hca, cq_, &cq->events);
     ovs_mutex_destroy(&cq->mutex);
     free(ovsrcu_get_protected(struct soft_group_qps *, &cq->source_qps));
-    free_cacheline(cq->ring);
+    ipoib_pages_unmap(cq->ring, (cq->mask + 1) * sizeof *cq->ring);
     free_cacheline(cq);
     return 0;
 }

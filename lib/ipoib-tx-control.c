@@ -57,8 +57,8 @@ ipoib_tx_to_control(struct ipoib_txq *txq, struct dp_packet **packetp,
 
     msg->in_port = packet_in_port(*packetp);
     if (msg->type == IPOIB_MSG_TX_PEER
-        ? !ipoib_limiter_admit_beacon(&txq->limiter, time_msec())
-        : !ipoib_limiter_admit_from(&txq->limiter, hash, msg->in_port,
+        ? !ipoib_limiter_admit_beacon(&txq->tables->limiter, time_msec())
+        : !ipoib_limiter_admit_from(&txq->tables->limiter, hash, msg->in_port,
                                     time_msec())) {
         ipoib_count(&stats->drop_rate, 1);
         return;
@@ -102,26 +102,27 @@ bool
 ipoib_tx_tell_source(struct ipoib_txq *txq, uint32_t now, uint64_t src,
                      const struct dp_packet *packet)
 {
+    struct ipoib_txq_tables *tables = txq->tables;
     size_t first = ipoib_tx_first_place(src);
     size_t victim = first;
 
-    BUILD_ASSERT_DECL(ARRAY_SIZE(txq->sources) == 64 << 2);
+    BUILD_ASSERT_DECL(ARRAY_SIZE(tables->sources) == 64 << 2);
     for (size_t i = first; i < first + 4; i++) {
-        if ((txq->sources[i].mac & ~SOURCE_LOOP) == src) {
+        if ((tables->sources[i].mac & ~SOURCE_LOOP) == src) {
             victim = i;
             break;
         }
-        if (txq->sources[i].told < txq->sources[victim].told) {
+        if (tables->sources[i].told < tables->sources[victim].told) {
             victim = i;
         }
     }
-    if ((txq->sources[victim].mac & ~SOURCE_LOOP) == src
-        && txq->sources[victim].told == now) {
-        return txq->sources[victim].mac & SOURCE_LOOP;
+    if ((tables->sources[victim].mac & ~SOURCE_LOOP) == src
+        && tables->sources[victim].told == now) {
+        return tables->sources[victim].mac & SOURCE_LOOP;
     }
-    if ((txq->sources[victim].mac & ~SOURCE_LOOP) != src
-        && txq->sources[victim].told == now
-        && !ipoib_limiter_admit_from(&txq->limiter, hash_uint64(src),
+    if ((tables->sources[victim].mac & ~SOURCE_LOOP) != src
+        && tables->sources[victim].told == now
+        && !ipoib_limiter_admit_from(&tables->limiter, hash_uint64(src),
                                      packet_in_port(packet), time_msec())) {
         return false;
     }
@@ -136,11 +137,11 @@ ipoib_tx_tell_source(struct ipoib_txq *txq, uint32_t now, uint64_t src,
     msg_set_ips(&msg, dp_packet_data(packet));
     ipoib_neigh_by_mac(txq->shared->neighs, &src, 1, &slot);
     if (slot != IPOIB_SLOT_NONE) {
-        txq->sources[victim].mac = src | SOURCE_LOOP;
-        txq->sources[victim].told = now;
+        tables->sources[victim].mac = src | SOURCE_LOOP;
+        tables->sources[victim].told = now;
     } else if (tx_push(txq, &msg)) {
-        txq->sources[victim].mac = src;
-        txq->sources[victim].told = now;
+        tables->sources[victim].mac = src;
+        tables->sources[victim].told = now;
     }
     return slot != IPOIB_SLOT_NONE;
 }
@@ -149,10 +150,11 @@ void
 ipoib_tx_hint(struct ipoib_txq *txq, uint32_t now, const uint8_t *eth,
               uint64_t mac)
 {
-    uint32_t *told = &txq->lost[(mac * UINT64_C(0x9e3779b97f4a7c15)) >> 58];
+    struct ipoib_txq_tables *tables = txq->tables;
+    uint32_t *told = &tables->lost[(mac * UINT64_C(0x9e3779b97f4a7c15)) >> 58];
     struct ipoib_msg msg = { .type = IPOIB_MSG_TX_HINT };
 
-    BUILD_ASSERT_DECL(ARRAY_SIZE(txq->lost) == 64);
+    BUILD_ASSERT_DECL(ARRAY_SIZE(tables->lost) == 64);
     if (!(eth[0] & 2) || *told == now) {
         return;
     }
@@ -172,7 +174,7 @@ ipoib_tx_error(struct ipoib_txq *txq, const struct eth_header *eth,
     uint16_t type = ntohs(eth->eth_type);
     struct eth_header *answer;
 
-    if (!ipoib_mtu_limiter_admit(&txq->errors, type, eth + 1)) {
+    if (!ipoib_mtu_limiter_admit(&txq->tables->errors, type, eth + 1)) {
         ipoib_count(&txq->stats.pmtu_suppressed, 1);
         return;
     }

@@ -34,7 +34,7 @@ struct ipoib_txq;
 void ipoib_tx_to_control(struct ipoib_txq *, struct dp_packet **packetp,
                          struct ipoib_msg *);
 
-/* The first of the four places of 'src' in 'sources' of struct ipoib_txq. */
+/* The first of the four places of 'src' in the queue's 'sources'. */
 static inline size_t
 ipoib_tx_first_place(uint64_t src)
 {

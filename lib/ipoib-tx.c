@@ -368,8 +368,8 @@ tx_source(struct tx *tx, const uint8_t *eth,
         uint64_t mac = ipoib_get_mac(eth + ETH_ADDR_LEN);
         size_t place = ipoib_tx_first_place(mac);
 
-        if ((OVS_UNLIKELY(txq->sources[place].mac != mac)
-             || OVS_UNLIKELY(txq->sources[place].told != tx->now))
+        if ((OVS_UNLIKELY(txq->tables->sources[place].mac != mac)
+             || OVS_UNLIKELY(txq->tables->sources[place].told != tx->now))
             && ipoib_tx_tell_source(tx->txq, tx->now, mac, *packetp)) {
             tx_drop(&tx->txq->stats.drop_loop);
             return true;
@@ -940,16 +940,6 @@ tx_slice(struct tx *tx, struct dp_packet *packets[], size_t n)
     ipoib_pkt_delete_burst(packets, n);
 }
 
-/* Has all WRs of 'slots' bear 'qkey'. */
-static void
-tx_set_qkey(struct ipoib_txq_slots *slots, uint32_t qkey)
-{
-    for (size_t i = 0; i < ARRAY_SIZE(slots->wrs); i++) {
-        slots->wrs[i].wr.wr.ud.remote_qkey = qkey;
-    }
-    slots->qkey = qkey;
-}
-
 static void
 tx_init(struct tx *tx, struct ipoib_txq *txq)
 {
@@ -965,7 +955,7 @@ tx_init(struct tx *tx, struct ipoib_txq *txq)
     atomic_read_relaxed(&shared->mtu, &tx->mtu);
     atomic_read_relaxed(&shared->qkey, &qkey);
     if (OVS_UNLIKELY(qkey != txq->slots->qkey)) {
-        tx_set_qkey(txq->slots, qkey);
+        ipoib_txq_prepare(txq, qkey);
     }
     tx->out.next = txq->slots->wrs;
     tx->max_inline = (ssize_t) txq->slots->max_inline - IPOIB_HEADER_LEN;

@@ -24,6 +24,7 @@
 #include "ipoib-compat.h"
 #include "ipoib-mcast.h"
 #include "ipoib-pool-eal.h"
+#include "ipoib-ring-private.h"
 #include "ipoib-test-gateway.h"
 #include "openvswitch/poll-loop.h"
 #include "ovs-rcu.h"
@@ -194,7 +195,7 @@ test_limiter(void)
     struct ipoib_limiter limiter;
     int n = 0;
 
-    ipoib_limiter_init(&limiter);
+    memset(&limiter, 0, sizeof limiter);
     while (ipoib_limiter_admit(&limiter, 1, 5000)) {
         n++;
     }
@@ -210,7 +211,7 @@ test_limiter(void)
     ovs_assert(n == IPOIB_LIMIT_BURST);
 
     /* Who makes up sources empties the bucket of its own place only. */
-    ipoib_limiter_init(&limiter);
+    memset(&limiter, 0, sizeof limiter);
     n = 0;
     for (uint32_t i = 0; i < 1000000; i++) {
         n += ipoib_limiter_admit_from(&limiter, i * 0x9e3779b9u, 5, 7000);
@@ -227,7 +228,7 @@ test_limiter(void)
 
     /* A source at another place is another one, but for those few that share
      * a bucket by chance. */
-    ipoib_limiter_init(&limiter);
+    memset(&limiter, 0, sizeof limiter);
     while (ipoib_limiter_admit_from(&limiter, 12345, 1, 7000)) {
         continue;
     }
@@ -543,7 +544,7 @@ test_rx_control(void)
 
     /* The limit of a source, and the ring's. */
     test_clock_stop();
-    ipoib_limiter_init(&gw->rxq->limiter);
+    memset(&gw->rxq->priv->limiter, 0, sizeof gw->rxq->priv->limiter);
     for (int i = 0; i < IPOIB_LIMIT_BURST + 3; i++) {
         ovs_assert(counter(&stats->drop_rate)
                    == MAX(i - IPOIB_LIMIT_BURST, 0));
