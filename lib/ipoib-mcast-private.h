@@ -26,11 +26,8 @@ struct ds;
 #define MCAST_BACKOFF_MAX 16    /* Seconds, after 1, 2, 4 and 8. */
 #define MCAST_SCAN_PAUSE 100    /* Between walks over all groups, ms. */
 
-/* What readers see of groups lies in chunks, which stay where they are. */
-#define MCAST_CHUNK_BITS 6
-#define MCAST_CHUNK (1u << MCAST_CHUNK_BITS)
-#define MCAST_N_CHUNKS 512
-#define MCAST_N_SLOTS (MCAST_CHUNK * MCAST_N_CHUNKS)
+/* What readers see of groups stays where it is. */
+#define MCAST_N_SLOTS 32768
 BUILD_ASSERT_DECL(MCAST_N_SLOTS >= 2 * IPOIB_MCAST_MAX);
 
 /* A slot is used again for another group only when no reader can have it in
@@ -75,7 +72,7 @@ struct ipoib_mcast {
     /* For readers. */
     struct ipoib_table *table;
     uint32_t basis;
-    ATOMIC(struct ipoib_mcast_fast *) chunks[MCAST_N_CHUNKS];
+    struct ipoib_mcast_fast *slots; /* MCAST_N_SLOTS, mapped. */
     uint32_t n_slots;           /* Ever used. */
     struct ovs_list free_slots; /* Oldest first. */
 };

@@ -21,6 +21,7 @@
 #include "coverage.h"
 #include "hash.h"
 #include "ipoib-packet.h"
+#include "ipoib-pages.h"
 #include "openvswitch/dynamic-string.h"
 #include "openvswitch/poll-loop.h"
 #include "openvswitch/vlog.h"
@@ -104,14 +105,9 @@ mcast_key(const struct ipoib_mcast *mcast, const struct ib_gid *mgid)
 }
 
 struct ipoib_mcast_fast *
-ipoib_mcast_fast(const struct ipoib_mcast *mcast_, uint32_t slot)
+ipoib_mcast_fast(const struct ipoib_mcast *mcast, uint32_t slot)
 {
-    struct ipoib_mcast *mcast = CONST_CAST(struct ipoib_mcast *, mcast_);
-    struct ipoib_mcast_fast *chunk;
-
-    atomic_read_explicit(&mcast->chunks[slot >> MCAST_CHUNK_BITS], &chunk,
-                         memory_order_acquire);
-    return &chunk[slot & (MCAST_CHUNK - 1)];
+    return &mcast->slots[slot];
 }
 
 uint32_t
@@ -142,14 +138,6 @@ mcast_alloc_slot(struct ipoib_mcast *mcast)
         }
     }
     ovs_assert(mcast->n_slots < MCAST_N_SLOTS);
-    if (!(mcast->n_slots & (MCAST_CHUNK - 1))) {
-        struct ipoib_mcast_fast *chunk
-            = xzalloc_cacheline(MCAST_CHUNK * sizeof *chunk);
-
-        atomic_store_explicit(
-            &mcast->chunks[mcast->n_slots >> MCAST_CHUNK_BITS], chunk,
-            memory_order_release);
-    }
     return mcast->n_slots++;
 }
 
@@ -231,11 +219,9 @@ ipoib_mcast_create(const struct ipoib_verbs *verbs, struct ibv_pd *pd,
     ovs_list_init(&mcast->free_slots);
     mcast->next_scan = LLONG_MAX;
     mcast->policy.leave = true;
-    mcast->table = ipoib_table_create(64);
+    mcast->table = ipoib_table_create(16);
     mcast->basis = random_uint32();
-    for (size_t i = 0; i < MCAST_N_CHUNKS; i++) {
-        atomic_init(&mcast->chunks[i], NULL);
-    }
+    mcast->slots = ipoib_pages_map(MCAST_N_SLOTS * sizeof *mcast->slots);
     return mcast;
 }
 
@@ -331,12 +317,7 @@ mcast_free(struct ipoib_mcast *mcast)
 {
     struct mcast_free_slot *f;
 
-    for (size_t i = 0; i < MCAST_N_CHUNKS; i++) {
-        struct ipoib_mcast_fast *chunk;
-
-        atomic_read_relaxed(&mcast->chunks[i], &chunk);
-        free_cacheline(chunk);
-    }
+    ipoib_pages_unmap(mcast->slots, MCAST_N_SLOTS * sizeof *mcast->slots);
     LIST_FOR_EACH_POP (f, node, &mcast->free_slots) {
         free(f);
     }
