@@ -71,6 +71,11 @@ dev_write(struct ipoib_dev *dev)
     dev->text = NULL;
 }
 
+/* One file at a time is written: threads that are at work side by side have a
+ * stack each, and their memory stays. */
+static atomic_bool is_writing = ATOMIC_VAR_INIT(false);
+#define WRITER_PAUSE 50         /* Until it is tried again, ms. */
+
 static void *
 dev_writer_main(void *dev_)
 {
@@ -79,6 +84,7 @@ dev_writer_main(void *dev_)
     ovsrcu_quiesce_start();
     dev_write(dev);
     atomic_store_explicit(&dev->writing, false, memory_order_release);
+    atomic_store_relaxed(&is_writing, false);
     return NULL;
 }
 
@@ -166,16 +172,19 @@ static bool
 dev_run(struct ipoib_hca_client *client, long long int now)
 {
     struct ipoib_dev *dev = dev_of_client(client);
+    bool writing;
 
+    atomic_read_explicit(&dev->writing, &writing, memory_order_acquire);
+    if (!writing) {
+        dev_join_writer(dev);   /* It has a stack until then. */
+    }
     if (dev->part->remember && now >= dev->next_save) {
-        bool writing;
+        bool other = false;
 
-        atomic_read_explicit(&dev->writing, &writing, memory_order_acquire);
-        if (writing) {
-            dev->next_save = now + SAVE_INTERVAL;
+        if (!atomic_compare_exchange_strong(&is_writing, &other, true)) {
+            dev->next_save = now + WRITER_PAUSE;
             return false;
         }
-        dev_join_writer(dev);
         dev_take_down(dev, now);
         atomic_store_relaxed(&dev->writing, true);
         dev->has_writer = true;
