@@ -60,9 +60,10 @@ ipoib_events_init(struct ipoib_events *log)
 void
 ipoib_events_destroy(struct ipoib_events *log)
 {
-    for (size_t i = 0; i < IPOIB_N_EVENTS; i++) {
+    for (size_t i = 0; i < MIN(log->n, IPOIB_N_EVENTS); i++) {
         free(log->events[i].text);
     }
+    free(log->events);
 }
 
 /* The event before the next one, or NULL. */
@@ -97,8 +98,15 @@ ipoib_event_add(struct ipoib_events *log, const char *who,
         events_last(log)->n_more++;
         return;
     }
+    if (log->n < IPOIB_N_EVENTS) {
+        if (log->n == log->allocated) {
+            log->events = x2nrealloc(log->events, &log->allocated,
+                                     sizeof *log->events);
+        }
+    } else {
+        free(log->events[log->n % IPOIB_N_EVENTS].text);
+    }
     event = &log->events[log->n++ % IPOIB_N_EVENTS];
-    free(event->text);
     event->when = now;
     event->type = type;
     event->n_more = 0;

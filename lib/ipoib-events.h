@@ -57,7 +57,8 @@ struct ipoib_event {
 };
 
 struct ipoib_events {
-    struct ipoib_event events[IPOIB_N_EVENTS];
+    struct ipoib_event *events; /* IPOIB_N_EVENTS at most. */
+    size_t allocated;
     size_t n;                   /* Ever added. */
     unsigned int n_alike;       /* Of the last one's type, in a row. */
 };

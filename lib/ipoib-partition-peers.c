@@ -219,6 +219,11 @@ ipoib_partition_note_change(struct ipoib_partition *part, bool is_host,
     struct ipoib_partition_sync *state = &part->sync;
 
     if (part->peers.n_present && state->n_changed < IPOIB_MAX_CHANGES) {
+        if (state->n_changed == state->allocated_changed) {
+            state->changed = x2nrealloc(state->changed,
+                                        &state->allocated_changed,
+                                        sizeof *state->changed);
+        }
         state->changed[state->n_changed].is_host = is_host;
         state->changed[state->n_changed++].mac = mac;
     }

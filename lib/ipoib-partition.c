@@ -698,7 +698,7 @@ partition_init_shared(struct ipoib_partition *part)
     shared->pkey = part->pkey;
     shared->scope = 2;
     shared->broadcast = ipoib_mgid_broadcast(part->pkey, shared->scope);
-    shared->own_qpns = ipoib_table_create(256);
+    shared->own_qpns = ipoib_table_create(16);
     atomic_init(&shared->qkey, 0);
     atomic_init(&shared->mtu, IPOIB_MTU_DEFAULT);
     atomic_init(&shared->group_mtu, IPOIB_MTU_DEFAULT);
@@ -708,7 +708,7 @@ partition_init_shared(struct ipoib_partition *part)
     atomic_init(&shared->standby, false);
     ipoib_partition_offload_init(part);
     shared->share = &part->peers.share;
-    part->standins = ipoib_table_create(256);
+    part->standins = ipoib_table_create(16);
     ipoib_peers_init(&part->peers, part->pkey);
     part->peers.gid = part->port->gid;
     partition_set_addresses(part);
@@ -806,6 +806,7 @@ ipoib_partition_destroy(struct ipoib_partition *part,
         free(a);
     }
     ipoib_events_destroy(&part->events);
+    free(part->sync.changed);
     if (rx && tx) {
         ipoib_rx_stats_add(rx, &part->rx_stats);
         ipoib_tx_stats_add(tx, &part->tx_stats);

@@ -90,8 +90,8 @@ struct ipoib_sync_change {
 };
 
 struct ipoib_partition_sync {
-    struct ipoib_sync_change changed[IPOIB_MAX_CHANGES];
-    size_t n_changed;
+    struct ipoib_sync_change *changed; /* IPOIB_MAX_CHANGES at most. */
+    size_t n_changed, allocated_changed;
     bool hosts_done;            /* The round is at the neighbours. */
     size_t pos;                 /* In the table that it is at. */
     bool announcing;            /* Announces all neighbours on Ethernet. */

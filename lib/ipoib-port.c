@@ -50,6 +50,7 @@ ipoib_port_destroy(struct ipoib_port *port)
 {
     if (port) {
         ipoib_port_close(port);
+        free(port->devs);
         free(port->name);
         free(port);
     }
@@ -124,6 +125,10 @@ port_open(struct ipoib_port *port, const struct ipoib_dev_options *options_,
                            errp);
     if (!error) {
         ovs_mutex_lock(&dev->hca->mutex);
+        if (port->n == port->allocated) {
+            port->devs = x2nrealloc(port->devs, &port->allocated,
+                                    sizeof *port->devs);
+        }
         port->devs[port->n].dev = dev;
         port->devs[port->n].active = false;
         port->n++;

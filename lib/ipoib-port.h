@@ -53,11 +53,11 @@ struct ipoib_port {
 
     /* What is open.  Changes with the HCA's mutex, so that the control thread
      * can read it.  The first is the one that the netdev has its MAC of. */
-    size_t n;
-    struct {
+    size_t n, allocated;
+    struct ipoib_port_dev {
         struct ipoib_dev *dev;
         bool active;            /* PMDs may use its queues. */
-    } devs[2 * IPOIB_MAX_VLANS];
+    } *devs;
 
     struct ipoib_vlan_map vlans; /* As ipoib_port_set() was told. */
     struct ipoib_port_table *table; /* NULL: untagged frames of class 0
