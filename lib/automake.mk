@@ -127,6 +127,7 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-soft.c \
 	lib/ipoib-soft.h \
 	lib/ipoib-state.c \
+	lib/ipoib-soft-tso.c \
 	lib/ipoib-state.h \
 	lib/ipoib-stats.c \
 	lib/ipoib-stats.h \

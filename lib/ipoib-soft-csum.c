@@ -34,17 +34,12 @@ struct soft_payload {
     ovs_be16 type;
 };
 
-/* Puts the pieces of the payload together in 'buf'. */
+/* The payload of 'len' bytes in 'buf'. */
 static struct soft_payload
-payload_of(const struct soft_packet *p, uint8_t *buf)
+payload_in(uint8_t *buf, size_t len)
 {
     struct ipoib_header header;
-    size_t len = 0;
 
-    for (size_t i = 0; i < p->n_iov; i++) {
-        memcpy(buf + len, p->iov[i].iov_base, p->iov[i].iov_len);
-        len += p->iov[i].iov_len;
-    }
     if (len < sizeof header) {
         return (struct soft_payload) { .ip = buf, .len = 0 };
     }
@@ -56,15 +51,28 @@ payload_of(const struct soft_packet *p, uint8_t *buf)
     };
 }
 
-void
-soft_csum_complete(struct soft_packet *p, uint8_t *buf)
+/* Puts the pieces of the payload together in 'buf'. */
+static struct soft_payload
+payload_of(const struct soft_packet *p, uint8_t *buf)
 {
-    struct soft_payload payload = payload_of(p, buf);
+    size_t len = 0;
+
+    for (size_t i = 0; i < p->n_iov; i++) {
+        memcpy(buf + len, p->iov[i].iov_base, p->iov[i].iov_len);
+        len += p->iov[i].iov_len;
+    }
+    return payload_in(buf, len);
+}
+
+/* Returns false, and does nothing, if 'payload' is not known. */
+static bool
+complete(const struct soft_payload *payload)
+{
     struct ipoib_offload o;
 
-    if (!ipoib_offload_parse_ip(payload.ip, payload.len, payload.type, &o)
+    if (!ipoib_offload_parse_ip(payload->ip, payload->len, payload->type, &o)
         || !ipoib_offload_is_simple(&o)) {
-        return;
+        return false;
     }
     if (o.v4) {
         struct ip_header *nh = ALIGNED_CAST(struct ip_header *, o.ip);
@@ -73,9 +81,27 @@ soft_csum_complete(struct soft_packet *p, uint8_t *buf)
         nh->ip_csum = csum(nh, IP_HEADER_LEN);
     }
     ipoib_offload_complete(&o);
-    p->iov[0].iov_base = buf;
-    p->iov[0].iov_len = sizeof(struct ipoib_header) + payload.len;
-    p->n_iov = 1;
+    return true;
+}
+
+void
+soft_csum_complete(struct soft_packet *p, uint8_t *buf)
+{
+    struct soft_payload payload = payload_of(p, buf);
+
+    if (complete(&payload)) {
+        p->iov[0].iov_base = buf;
+        p->iov[0].iov_len = sizeof(struct ipoib_header) + payload.len;
+        p->n_iov = 1;
+    }
+}
+
+void
+soft_csum_complete_payload(uint8_t *p, size_t len)
+{
+    struct soft_payload payload = payload_in(p, len);
+
+    complete(&payload);
 }
 
 bool

@@ -26,6 +26,7 @@
  *   ipoib-soft-send.c     send work requests
  *   ipoib-soft-recv.c     from a packet to a receive's completion
  *   ipoib-soft-csum.c     checksums that the device computes
+ *   ipoib-soft-tso.c      TCP that the device cuts into segments
  *   ipoib-soft-ah.c       address handles
  *   ipoib-soft-mcast.c    attachments to multicast groups
  *   ipoib-soft-link.c     the link over a socket to the fabric
@@ -61,6 +62,7 @@ struct ds;
 #define SOFT_MAX_MR     (1 << 20)
 #define SOFT_MAX_GROUPS 65536
 #define SOFT_MAX_PAYLOAD 4096
+#define SOFT_MAX_TSO    (1 << 18)
 
 /* Counters of an HCA, for what is seldom; packets are counted in each QP. */
 #define SOFT_COUNTERS                                                       \
@@ -163,6 +165,13 @@ enum soft_csum {
     SOFT_CSUM_LIES_RX,          /* It finds all packets good. */
 };
 
+/* Segmentation, likewise. */
+enum soft_tso_kind {
+    SOFT_TSO_NONE,
+    SOFT_TSO_GOOD,
+    SOFT_TSO_LIES,              /* The sequence number stays. */
+};
+
 struct soft_name {
     enum soft_link_type { SOFT_UNIX, SOFT_UDP, SOFT_LOOP } type;
     char *where;                /* PATH, ADDR:PORT, or the subnet's name. */
@@ -171,6 +180,7 @@ struct soft_name {
     uint16_t pkeys[IB_SOFT_MAX_PKEYS];
     struct soft_model_params model; /* Of a loop. */
     enum soft_csum csum;
+    enum soft_tso_kind tso;
 };
 char *soft_name_parse(const char *name, struct soft_name *);
 void soft_name_destroy(struct soft_name *);
@@ -434,6 +444,7 @@ struct soft_qp {
     struct soft_event_count events;
     struct ibv_qp_cap cap;
     bool sig_all, block_self;
+    bool tso;                   /* Takes IBV_WR_TSO. */
     int n_attached;             /* Under the HCA's 'mutex'. */
     atomic_uint32_t model_ip;   /* What it announced, network byte order. */
     atomic_int fault;           /* enum soft_fault, until it is reset. */
@@ -494,6 +505,8 @@ soft_srq_cast(struct ibv_srq *srq)
 
 struct ibv_qp *soft_create_qp(struct ibv_pd *, struct ibv_qp_init_attr *,
                               bool block_self_mcast);
+uint32_t soft_max_tso(struct ibv_context *);
+struct ibv_qp *soft_create_tso_qp(struct ibv_pd *, struct ibv_qp_init_attr *);
 int soft_modify_qp(struct ibv_qp *, struct ibv_qp_attr *, int mask);
 int soft_query_qp(struct ibv_qp *, struct ibv_qp_attr *, int mask,
                   struct ibv_qp_init_attr *);
@@ -549,6 +562,7 @@ struct soft_deferred {
     struct ibv_send_wr wr;
     struct ibv_sge sge[SOFT_MAX_SGE];
     uint32_t sq_end;
+    uint8_t tso_header[IPOIB_VERBS_TSO_HEADER];
     uint8_t data[];             /* If inline. */
 };
 
@@ -571,6 +585,27 @@ uint16_t soft_grh_paylen(const struct ib_ud *);
  * lasts. */
 void soft_csum_complete(struct soft_packet *p, uint8_t *buf);
 bool soft_csum_is_good(const struct soft_packet *);
+/* Likewise for a payload of 'len' bytes that is in one piece. */
+void soft_csum_complete_payload(uint8_t *payload, size_t len);
+
+/* Segments. */
+struct soft_tso {
+    const struct ibv_send_wr *wr;
+    const struct soft_packet *data; /* All that is behind the headers. */
+    size_t tcp_ofs;             /* Of TCP, in the headers. */
+    size_t ofs;                 /* In 'data': of the next segment. */
+    bool v4, lies, complete;
+};
+
+/* True if 'wr', an IBV_WR_TSO, can be one. */
+bool soft_tso_is_valid(const struct ibv_send_wr *wr);
+/* Prepares to cut 'data', for as long as it and 'wr' last.  Returns false if
+ * the headers are not those of TCP, or segments would exceed 'mtu' bytes. */
+bool soft_tso_init(struct soft_tso *, const struct soft_hca *,
+                   const struct ibv_send_wr *wr,
+                   const struct soft_packet *data, size_t mtu);
+/* Makes the payload of 'p' the next segment, in 'buf'; false at the end. */
+bool soft_tso_next(struct soft_tso *, struct soft_packet *p, uint8_t *buf);
 
 /* Faults. */
 void soft_fault_add_device(struct soft_hca *);

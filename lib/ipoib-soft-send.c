@@ -114,9 +114,10 @@ csum_space(struct soft_qp *qp, size_t i)
     return qp->csum_space + i * SOFT_MAX_PAYLOAD;
 }
 
-/* Checks the request and collects its payload in 'p'. */
+/* Checks the request and collects its payload, of at most 'max' bytes, in
+ * 'p'. */
 static enum ibv_wc_status
-gather(struct send_batch *b, const struct ibv_send_wr *wr,
+gather(struct send_batch *b, const struct ibv_send_wr *wr, size_t max,
        struct soft_packet *p)
 {
     const struct soft_ah *ah = CONTAINER_OF(wr->wr.ud.ah, struct soft_ah, ah);
@@ -136,7 +137,7 @@ gather(struct send_batch *b, const struct ibv_send_wr *wr,
             len += sge->length;
         }
     }
-    if (len > ib_mtu_bytes(b->port->active_mtu)) {
+    if (len > max) {
         return IBV_WC_LOC_LEN_ERR;
     }
     if (lid_is_multicast(ah->attr.dlid)
@@ -144,35 +145,28 @@ gather(struct send_batch *b, const struct ibv_send_wr *wr,
         return IBV_WC_LOC_QP_OP_ERR;
     }
     p->ud.payload_len = len;
-    if (OVS_UNLIKELY(wr->send_flags & IBV_SEND_IP_CSUM)
-        && b->hca->name.csum != SOFT_CSUM_LIES_TX) {
-        soft_csum_complete(p, csum_space(b->qp, p - b->packets));
-    }
     return IBV_WC_SUCCESS;
 }
 
-/* Adds the packet of 'wr' to the batch, unless the port cannot send now, in
- * which case it is lost. */
-static enum ibv_wc_status
-batch_add(struct send_batch *b, const struct ibv_send_wr *wr)
+/* Adds to the batch its next packet, whose payload is there, with the headers
+ * that 'wr' asks for, unless the port cannot send now, in which case it is
+ * lost. */
+static void
+batch_put(struct send_batch *b, const struct ibv_send_wr *wr)
 {
     const struct soft_ah *ah = CONTAINER_OF(wr->wr.ud.ah, struct soft_ah, ah);
     struct soft_packet *p = &b->packets[b->n_packets];
     struct soft_qp *qp = b->qp;
     struct ib_ud *ud = &p->ud;
-    enum ibv_wc_status status = gather(b, wr, p);
     uint16_t pkey = b->port->pkeys[qp->pkey_index];
 
-    if (status != IBV_WC_SUCCESS) {
-        return status;
-    }
     if (b->port->state != IBV_PORT_ACTIVE) {
         soft_count(b->hca, SOFT_C_TX_LINK_DOWN, 1);
-        return status;
+        return;
     }
     if (!(pkey & IB_PKEY_MASK)) {
         soft_count(b->hca, SOFT_C_TX_NO_PKEY, 1);
-        return status;
+        return;
     }
 
     p->sender = qp;
@@ -181,7 +175,7 @@ batch_add(struct send_batch *b, const struct ibv_send_wr *wr)
         ud->qkey = wr->wr.ud.remote_qkey;
         soft_model_sink(b->hca, b->port, p);
         qp->n_tx++;
-        return status;
+        return;
     }
 
     ud->slid = b->port->lid | (ah->attr.src_path_bits
@@ -207,7 +201,50 @@ batch_add(struct send_batch *b, const struct ibv_send_wr *wr)
     ud->payload = NULL;
     b->n_packets++;
     qp->n_tx++;
+}
+
+/* Adds the packet of 'wr' to the batch. */
+static enum ibv_wc_status
+batch_add(struct send_batch *b, const struct ibv_send_wr *wr)
+{
+    struct soft_packet *p = &b->packets[b->n_packets];
+    enum ibv_wc_status status
+        = gather(b, wr, ib_mtu_bytes(b->port->active_mtu), p);
+
+    if (status == IBV_WC_SUCCESS) {
+        if (OVS_UNLIKELY(wr->send_flags & IBV_SEND_IP_CSUM)
+            && b->hca->name.csum != SOFT_CSUM_LIES_TX) {
+            soft_csum_complete(p, csum_space(b->qp, b->n_packets));
+        }
+        batch_put(b, wr);
+    }
     return status;
+}
+
+/* Adds the segments of 'wr', an IBV_WR_TSO.  There may be more of them than
+ * there is room for: then the batch goes on its way. */
+static enum ibv_wc_status
+batch_add_tso(struct send_batch *b, const struct ibv_send_wr *wr)
+{
+    struct soft_packet data;
+    struct soft_tso tso;
+    enum ibv_wc_status status = gather(b, wr, SOFT_MAX_TSO, &data);
+
+    if (status != IBV_WC_SUCCESS) {
+        return status;
+    }
+    if (!soft_tso_init(&tso, b->hca, wr, &data,
+                       ib_mtu_bytes(b->port->active_mtu))) {
+        return IBV_WC_LOC_LEN_ERR;
+    }
+    while (soft_tso_next(&tso, &b->packets[b->n_packets],
+                         csum_space(b->qp, b->n_packets))) {
+        batch_put(b, wr);
+        if (b->n_packets == SEND_BATCH) {
+            batch_flush(b);
+        }
+    }
+    return IBV_WC_SUCCESS;
 }
 
 static void
@@ -250,7 +287,8 @@ batch_execute(struct send_batch *b, struct soft_qp *qp,
             atomic_store_relaxed(&qp->fault, SOFT_FAULT_NONE);
             status = IBV_WC_LOC_PROT_ERR;
         } else {
-            status = batch_add(b, wr);
+            status = (OVS_UNLIKELY(wr->opcode == IBV_WR_TSO)
+                      ? batch_add_tso(b, wr) : batch_add(b, wr));
         }
         if (OVS_UNLIKELY(status != IBV_WC_SUCCESS)) {
             send_error(qp);
@@ -267,6 +305,14 @@ batch_execute(struct send_batch *b, struct soft_qp *qp,
     }
 }
 
+static bool
+takes_opcode(const struct soft_qp *qp, const struct ibv_send_wr *wr)
+{
+    return (wr->opcode == IBV_WR_SEND || wr->opcode == IBV_WR_SEND_WITH_IMM
+            || (wr->opcode == IBV_WR_TSO && qp->tso
+                && soft_tso_is_valid(wr)));
+}
+
 /* What makes a request not even enter the queue. */
 static int
 check_wr(struct soft_qp *qp, const struct ibv_send_wr *wr)
@@ -277,8 +323,7 @@ check_wr(struct soft_qp *qp, const struct ibv_send_wr *wr)
 
     if (OVS_UNLIKELY(state == IBV_QPS_RESET || state == IBV_QPS_INIT
                      || state == IBV_QPS_RTR
-                     || (wr->opcode != IBV_WR_SEND
-                         && wr->opcode != IBV_WR_SEND_WITH_IMM)
+                     || !takes_opcode(qp, wr)
                      || (wr->send_flags & IBV_SEND_IP_CSUM
                          && !soft_hca_cast(qp->qp.context)->name.csum)
                      || wr->num_sge < 0
@@ -316,6 +361,10 @@ defer(struct soft_qp *qp, const struct ibv_send_wr *wr, uint32_t sq_end)
     d->wr.next = NULL;
     d->wr.sg_list = d->sge;
     d->sq_end = sq_end;
+    if (wr->opcode == IBV_WR_TSO) {
+        memcpy(d->tso_header, wr->tso.hdr, wr->tso.hdr_sz);
+        d->wr.tso.hdr = d->tso_header;
+    }
     data = d->data;
     for (int i = 0; i < wr->num_sge; i++) {
         d->sge[i] = wr->sg_list[i];

@@ -123,9 +123,9 @@ parse_loop_option(const char *key, char *value, struct soft_name *n)
     } else if (!strcmp(key, "dst")) {
         return parse_ip(key, value, &m->dst);
     } else {
-        return xasprintf("unknown option '%s' (known: guid, csum, pkeys, "
-                         "source, sink, neighbours, size, src, dst, grh)",
-                         key);
+        return xasprintf("unknown option '%s' (known: guid, csum, tso, "
+                         "pkeys, source, sink, neighbours, size, src, dst, "
+                         "grh)", key);
     }
     return NULL;
 }
@@ -148,6 +148,14 @@ parse_csum(const char *s, struct soft_name *n)
     return xasprintf("csum=%s: not one of good, lies-tx, lies-rx", s);
 }
 
+static char *
+parse_tso(const char *s, struct soft_name *n)
+{
+    n->tso = (!strcmp(s, "good") ? SOFT_TSO_GOOD
+              : !strcmp(s, "lies") ? SOFT_TSO_LIES : SOFT_TSO_NONE);
+    return n->tso ? NULL : xasprintf("tso=%s: not one of good, lies", s);
+}
+
 /* Parses the options 's', separated by "&". */
 static char *
 parse_options(char *s, struct soft_name *n)
@@ -168,10 +176,13 @@ parse_options(char *s, struct soft_name *n)
             error = parse_guid(value, &n->guid);
         } else if (!strcmp(key, "csum")) {
             error = parse_csum(value, n);
+        } else if (!strcmp(key, "tso")) {
+            error = parse_tso(value, n);
         } else if (n->type == SOFT_LOOP) {
             error = parse_loop_option(key, value, n);
         } else {
-            error = xasprintf("unknown option '%s' (known: guid, csum)", key);
+            error = xasprintf("unknown option '%s' (known: guid, csum, tso)",
+                              key);
         }
         if (error) {
             return error;
@@ -756,6 +767,8 @@ const struct ipoib_verbs ipoib_verbs_soft = {
     .query_srq = soft_query_srq,
     .destroy_srq = soft_destroy_srq,
     .create_qp = soft_create_qp,
+    .max_tso = soft_max_tso,
+    .create_tso_qp = soft_create_tso_qp,
     .modify_qp = soft_modify_qp,
     .query_qp = soft_query_qp,
     .destroy_qp = soft_destroy_qp,

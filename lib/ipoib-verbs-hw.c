@@ -264,11 +264,12 @@ hw_destroy_srq(struct ibv_srq *srq)
     return to_errno(ibv_destroy_srq(srq));
 }
 
-/* Makes a queue pair that does not get its own multicast packets back.
- * Returns NULL with errno set if the device does not know of that, or for any
- * other reason. */
+/* Makes a queue pair that does not get its own multicast packets back, if
+ * 'block_self', and takes IBV_WR_TSO, if 'tso'.  Returns NULL with errno set
+ * if the device does not know of that, or for any other reason. */
 static struct ibv_qp *
-create_qp_block_self(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+create_qp_ex(struct ibv_pd *pd, struct ibv_qp_init_attr *attr,
+             bool block_self, bool tso)
 {
     struct ibv_qp_init_attr_ex ex;
     struct ibv_qp *qp;
@@ -281,9 +282,16 @@ create_qp_block_self(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
     ex.cap = attr->cap;
     ex.qp_type = attr->qp_type;
     ex.sq_sig_all = attr->sq_sig_all;
-    ex.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+    ex.comp_mask = IBV_QP_INIT_ATTR_PD;
     ex.pd = pd;
-    ex.create_flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
+    if (block_self) {
+        ex.comp_mask |= IBV_QP_INIT_ATTR_CREATE_FLAGS;
+        ex.create_flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
+    }
+    if (tso) {
+        ex.comp_mask |= IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
+        ex.max_tso_header = IPOIB_VERBS_TSO_HEADER;
+    }
     qp = ibv_create_qp_ex(pd->context, &ex);
     if (qp) {
         attr->cap = ex.cap;
@@ -296,7 +304,7 @@ hw_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr,
              bool block_self_mcast)
 {
     if (block_self_mcast) {
-        struct ibv_qp *qp = create_qp_block_self(pd, attr);
+        struct ibv_qp *qp = create_qp_ex(pd, attr, true, false);
 
         if (qp) {
             return qp;
@@ -306,6 +314,25 @@ hw_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr,
                  ovs_strerror(errno));
     }
     return ibv_create_qp(pd, attr);
+}
+
+static uint32_t
+hw_max_tso(struct ibv_context *ctx)
+{
+    struct ibv_device_attr_ex attr;
+
+    memset(&attr, 0, sizeof attr);
+    return (!ibv_query_device_ex(ctx, NULL, &attr)
+            && attr.tso_caps.supported_qpts & (1u << IBV_QPT_UD)
+            ? attr.tso_caps.max_tso : 0);
+}
+
+static struct ibv_qp *
+hw_create_tso_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+    struct ibv_qp *qp = create_qp_ex(pd, attr, true, true);
+
+    return qp ? qp : create_qp_ex(pd, attr, false, true);
 }
 
 static int
@@ -406,6 +433,8 @@ const struct ipoib_verbs ipoib_verbs_hw = {
     .query_srq = hw_query_srq,
     .destroy_srq = hw_destroy_srq,
     .create_qp = hw_create_qp,
+    .max_tso = hw_max_tso,
+    .create_tso_qp = hw_create_tso_qp,
     .modify_qp = hw_modify_qp,
     .query_qp = hw_query_qp,
     .destroy_qp = hw_destroy_qp,

@@ -26,6 +26,12 @@ ipoib_verbs_for_device(const char *name)
             : &ipoib_verbs_hw);
 }
 
+uint32_t
+ipoib_verbs_max_tso(const struct ipoib_verbs *v, struct ibv_context *ctx)
+{
+    return v->max_tso ? v->max_tso(ctx) : 0;
+}
+
 int
 ipoib_verbs_ud_start(const struct ipoib_verbs *v, struct ibv_qp *qp,
                      const struct ipoib_ud_params *p)

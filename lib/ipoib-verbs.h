@@ -92,6 +92,14 @@ struct ipoib_verbs {
      * copies). */
     struct ibv_qp *(*create_qp)(struct ibv_pd *, struct ibv_qp_init_attr *,
                                 bool block_self_mcast);
+    /* Segmentation of TCP by the device (IBV_WR_TSO) on UD QPs; NULL, both, if
+     * no device has that.  The most bytes behind the headers that one request
+     * may have, 0 if the device does not offer it; and a QP that takes such
+     * requests, with headers of IPOIB_VERBS_TSO_HEADER bytes, but otherwise is
+     * as that of create_qp() with 'block_self_mcast'. */
+    uint32_t (*max_tso)(struct ibv_context *);
+    struct ibv_qp *(*create_tso_qp)(struct ibv_pd *,
+                                    struct ibv_qp_init_attr *);
     int (*modify_qp)(struct ibv_qp *, struct ibv_qp_attr *, int mask);
     int (*query_qp)(struct ibv_qp *, struct ibv_qp_attr *, int mask,
                     struct ibv_qp_init_attr *);
@@ -111,6 +119,10 @@ struct ipoib_verbs {
     /* NUMA node of the device, or -1. */
     int (*numa_node)(struct ibv_context *);
 };
+
+/* What is repeated in each segment: the headers of IPoIB, of IPv6 without
+ * extension headers, and of TCP with as many options as there can be. */
+#define IPOIB_VERBS_TSO_HEADER (4 + 40 + 60)
 
 extern const struct ipoib_verbs ipoib_verbs_hw;
 extern const struct ipoib_verbs ipoib_verbs_soft;
@@ -135,6 +147,8 @@ bool ipoib_soft_name_parse(const char *name, char **errp);
  *   csum=good        the device computes and checks checksums of TCP and UDP
  *   csum=lies-tx     the same, but packets are sent unchanged
  *   csum=lies-rx     the same, but all packets are found good
+ *   tso=good         the device cuts TCP into segments
+ *   tso=lies         the same, but all bear the first one's sequence number
  *
  * and for soft:loop
  *
@@ -154,7 +168,12 @@ bool ipoib_soft_name_parse(const char *name, char **errp);
  * after a restart.  The environment variable OVS_IPOIB_SOFT_GUID, or
  * "?guid=0x..." at the end of the device's name, sets it. */
 
-/* Convenience on top of the table.  Each moves a UD QP through the states
+/* Convenience on top of the table. */
+
+/* As 'max_tso', for any table. */
+uint32_t ipoib_verbs_max_tso(const struct ipoib_verbs *, struct ibv_context *);
+
+/* Each moves a UD QP through the states
  * that lie before RTS and returns 0 or a positive errno value. */
 struct ipoib_ud_params {
     uint8_t port;
