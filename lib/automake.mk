@@ -84,6 +84,9 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-port.h \
 	lib/ipoib-prio.c \
 	lib/ipoib-prio.h \
+	lib/ipoib-proof-loop.c \
+	lib/ipoib-proof-private.h \
+	lib/ipoib-proof-tso.c \
 	lib/ipoib-proof.c \
 	lib/ipoib-proof.h \
 	lib/ipoib-ring-private.h \

@@ -83,7 +83,8 @@ log_verdict(const struct ipoib_partition *part, const char *what,
 bool
 ipoib_partition_offload_run(struct ipoib_partition *part)
 {
-    if (!part->proof.trial || !ipoib_proof_run(&part->proof)) {
+    if (!ipoib_proof_is_running(&part->proof)
+        || !ipoib_proof_run(&part->proof)) {
         return false;
     }
     log_verdict(part, "computes", &part->proof.tx);

@@ -13,9 +13,8 @@
  */
 
 #include <config.h>
-#include "ipoib-proof.h"
+#include "ipoib-proof-private.h"
 
-#include <errno.h>
 #include <netinet/in.h>
 #include <string.h>
 #include "csum.h"
@@ -26,8 +25,6 @@
 #include "timeval.h"
 #include "util.h"
 
-/* What is not back after so many ms is lost. */
-#define TIMEOUT 1000
 #define MAX_TRIALS 3
 #define POLL_INTERVAL 5
 
@@ -63,12 +60,8 @@ struct trial_buffers {
 };
 
 struct ipoib_proof_trial {
-    struct ipoib_proof_params params;
-    struct ibv_cq *cq;
-    struct ibv_qp *qp;
-    struct ibv_ah *ah;
-    struct ibv_mr *mr;
-    struct trial_buffers *buffers;
+    struct ipoib_proof_loop loop;
+    struct trial_buffers *buffers; /* 'loop.mem'. */
     uint8_t wanted[N_CASES][MAX_PAYLOAD]; /* What is to come. */
     size_t lens[N_CASES];
     bool refused[N_CASES];      /* The device did not take it. */
@@ -178,99 +171,33 @@ trial_compose(struct ipoib_proof_trial *t, size_t i)
 static void
 trial_destroy(struct ipoib_proof_trial *t)
 {
-    const struct ipoib_verbs *verbs = t->params.verbs;
-
-    if (t->qp) {
-        verbs->destroy_qp(t->qp);
-    }
-    if (t->ah) {
-        verbs->destroy_ah(t->ah);
-    }
-    if (t->cq) {
-        verbs->destroy_cq(t->cq);
-    }
-    if (t->mr) {
-        verbs->dereg_mr(t->mr);
-    }
-    free_cacheline(t->buffers);
+    ipoib_proof_loop_close(&t->loop);
     free(t);
-}
-
-static int
-trial_create_qp(struct ipoib_proof_trial *t)
-{
-    const struct ipoib_verbs *verbs = t->params.verbs;
-    struct ibv_qp_init_attr init = {
-        .qp_type = IBV_QPT_UD,
-        .sq_sig_all = 1,
-        .cap = { .max_send_wr = N_CASES, .max_recv_wr = N_CASES,
-                 .max_send_sge = 1, .max_recv_sge = 1 },
-    };
-    struct ibv_ah_attr attr = {
-        .dlid = t->params.lid,
-        .port_num = t->params.ud.port,
-        .is_global = t->params.needs_grh,
-    };
-
-    t->mr = verbs->reg_mr(t->params.pd, t->buffers, sizeof *t->buffers,
-                          IBV_ACCESS_LOCAL_WRITE);
-    t->cq = t->mr ? verbs->create_cq(t->params.ctx, 2 * N_CASES, NULL, NULL,
-                                     0) : NULL;
-    if (!t->cq) {
-        return errno;
-    }
-    init.send_cq = init.recv_cq = t->cq;
-    t->qp = verbs->create_qp(t->params.pd, &init, false);
-    memcpy(attr.grh.dgid.raw, t->params.gid.raw, IB_GID_LEN);
-    t->ah = t->qp ? verbs->create_ah(t->params.pd, &attr) : NULL;
-    return (t->ah ? ipoib_verbs_ud_start(verbs, t->qp, &t->params.ud)
-            : errno);
-}
-
-static int
-trial_post_recv(struct ipoib_proof_trial *t, size_t i)
-{
-    struct ibv_sge sge = {
-        .addr = (uintptr_t) t->buffers->received[i],
-        .length = sizeof t->buffers->received[i],
-        .lkey = t->mr->lkey,
-    };
-    struct ibv_recv_wr wr = { .wr_id = i, .sg_list = &sge, .num_sge = 1 };
-    struct ibv_recv_wr *bad;
-
-    return ibv_post_recv(t->qp, &wr, &bad);
 }
 
 static int
 trial_post_send(struct ipoib_proof_trial *t, size_t i)
 {
-    struct ibv_sge sge = {
-        .addr = (uintptr_t) t->buffers->sent[i],
-        .length = t->lens[i],
-        .lkey = t->mr->lkey,
-    };
     struct ibv_send_wr wr = {
-        .wr_id = i,
-        .sg_list = &sge,
-        .num_sge = 1,
         .opcode = IBV_WR_SEND,
         .send_flags = cases[i].offload ? IBV_SEND_IP_CSUM : 0,
-        .wr.ud.ah = t->ah,
-        .wr.ud.remote_qpn = t->qp->qp_num,
-        .wr.ud.remote_qkey = t->params.ud.qkey,
     };
-    struct ibv_send_wr *bad;
 
-    return ibv_post_send(t->qp, &wr, &bad);
+    return ipoib_proof_loop_send(&t->loop, &wr, t->buffers->sent[i],
+                                 t->lens[i]);
 }
 
 static int
-trial_begin(struct ipoib_proof_trial *t)
+trial_begin(struct ipoib_proof_trial *t,
+            const struct ipoib_proof_params *params)
 {
-    int error = trial_create_qp(t);
+    int error = ipoib_proof_loop_open(&t->loop, params, sizeof *t->buffers,
+                                      N_CASES, N_CASES, false);
 
+    t->buffers = t->loop.mem;
     for (size_t i = 0; i < N_CASES && !error; i++) {
-        error = trial_post_recv(t, i);
+        error = ipoib_proof_loop_recv(&t->loop, i, t->buffers->received[i],
+                                      sizeof t->buffers->received[i]);
     }
     for (size_t i = 0; i < N_CASES && !error; i++) {
         trial_compose(t, i);
@@ -279,7 +206,7 @@ trial_begin(struct ipoib_proof_trial *t)
             t->n_done++;
         }
     }
-    t->deadline = time_msec() + TIMEOUT;
+    t->deadline = time_msec() + IPOIB_PROOF_TIMEOUT;
     return error;
 }
 
@@ -290,10 +217,6 @@ trial_receive(struct ipoib_proof_trial *t, const struct ibv_wc *wc)
     size_t len = wc->byte_len - IB_GRH_LEN;
     size_t i;
 
-    if (wc->byte_len < IB_GRH_LEN + IPOIB_HEADER_LEN
-        || wc->src_qp != t->qp->qp_num) {
-        return;
-    }
     for (i = 0; i < N_CASES; i++) {
         if (payload[l4_ofs_of(i) + 1] == i && payload[l4_ofs_of(i)] == 0xc0
             && len == t->lens[i] && !t->arrived[i]) {
@@ -372,9 +295,10 @@ void
 ipoib_proof_init(struct ipoib_proof *proof, const char *reason)
 {
     proof->trial = NULL;
+    proof->tso_trial = NULL;
     proof->n_trials = 0;
     proof->tx = (struct ipoib_proof_verdict) { .reason = reason };
-    proof->rx = proof->tx;
+    proof->rx = proof->tso = proof->tx;
 }
 
 void
@@ -384,6 +308,8 @@ ipoib_proof_destroy(struct ipoib_proof *proof)
         trial_destroy(proof->trial);
         proof->trial = NULL;
     }
+    ipoib_proof_tso_destroy(proof->tso_trial);
+    proof->tso_trial = NULL;
 }
 
 static void
@@ -391,9 +317,7 @@ proof_try(struct ipoib_proof *proof, const struct ipoib_proof_params *params)
 {
     struct ipoib_proof_trial *t = xzalloc(sizeof *t);
 
-    t->params = *params;
-    t->buffers = xzalloc_cacheline(sizeof *t->buffers);
-    if (trial_begin(t)) {
+    if (trial_begin(t, params)) {
         trial_destroy(t);
         ipoib_proof_init(proof, "a queue pair could not be made");
     } else {
@@ -412,15 +336,50 @@ ipoib_proof_start(struct ipoib_proof *proof,
 }
 
 bool
-ipoib_proof_run(struct ipoib_proof *proof)
+ipoib_proof_is_running(const struct ipoib_proof *proof)
+{
+    return proof->trial || proof->tso_trial;
+}
+
+static void
+proof_try_tso(struct ipoib_proof *proof,
+              const struct ipoib_proof_params *params)
+{
+    proof->tso_trial = ipoib_proof_tso_create(params);
+    proof->n_trials++;
+    if (!proof->tso_trial) {
+        proof->tso.reason = "a queue pair could not be made";
+    }
+}
+
+/* The trial of checksums is over: that of segmentation follows, which needs
+ * them. */
+static void
+proof_judge(struct ipoib_proof *proof)
+{
+    const struct ipoib_proof_params params = proof->trial->loop.params;
+
+    proof->tx = trial_judge_tx(proof->trial);
+    proof->rx = trial_judge_rx(proof->trial);
+    ipoib_proof_destroy(proof);
+    if (!params.max_tso) {
+        proof->tso.reason = "the device does not offer it";
+    } else if (!proof->tx.proven) {
+        proof->tso.reason = "the device does not compute checksums";
+    } else {
+        proof->n_trials = 0;
+        proof_try_tso(proof, &params);
+    }
+}
+
+/* Returns true when the trial of checksums is over. */
+static bool
+proof_run_csum(struct ipoib_proof *proof)
 {
     struct ipoib_proof_trial *t = proof->trial;
     struct ibv_wc wc;
 
-    if (!t) {
-        return true;
-    }
-    while (ibv_poll_cq(t->cq, 1, &wc) > 0) {
+    while (ipoib_proof_loop_poll(&t->loop, &wc)) {
         if (wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV) {
             trial_receive(t, &wc);
         }
@@ -429,23 +388,48 @@ ipoib_proof_run(struct ipoib_proof *proof)
         if (time_msec() < t->deadline) {
             return false;
         } else if (proof->n_trials < MAX_TRIALS) {
-            struct ipoib_proof_params params = t->params;
+            struct ipoib_proof_params params = t->loop.params;
 
             ipoib_proof_destroy(proof);
             proof_try(proof, &params);
             return !proof->trial;
         }
     }
-    proof->tx = trial_judge_tx(t);
-    proof->rx = trial_judge_rx(t);
-    ipoib_proof_destroy(proof);
+    proof_judge(proof);
     return true;
+}
+
+/* Returns true when the trial of segmentation is over. */
+static bool
+proof_run_tso(struct ipoib_proof *proof)
+{
+    struct ipoib_proof_verdict verdict;
+    struct ipoib_proof_params params;
+    bool lost;
+
+    if (!ipoib_proof_tso_run(proof->tso_trial, &params, &verdict, &lost)) {
+        return false;
+    }
+    ipoib_proof_destroy(proof);
+    if (lost && proof->n_trials < MAX_TRIALS) {
+        proof_try_tso(proof, &params);
+        return !proof->tso_trial;
+    }
+    proof->tso = verdict;
+    return true;
+}
+
+bool
+ipoib_proof_run(struct ipoib_proof *proof)
+{
+    return ((!proof->trial || proof_run_csum(proof))
+            && (!proof->tso_trial || proof_run_tso(proof)));
 }
 
 void
 ipoib_proof_wait(const struct ipoib_proof *proof)
 {
-    if (proof->trial) {
+    if (ipoib_proof_is_running(proof)) {
         poll_timer_wait(POLL_INTERVAL);
     }
 }

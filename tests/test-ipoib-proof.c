@@ -16,6 +16,7 @@
 #undef NDEBUG
 #include "ipoib-proof.h"
 
+#include <errno.h>
 #include <string.h>
 #include "openvswitch/poll-loop.h"
 #include "ovs-rcu.h"
@@ -43,6 +44,7 @@ open_device(const char *name)
     memcpy(&params.gid, &gid, sizeof params.gid);
     params.lid = port.lid;
     params.ud = (struct ipoib_ud_params) { .port = 1, .qkey = 0xb1b };
+    params.max_tso = ipoib_verbs_max_tso(verbs, params.ctx);
     return params;
 }
 
@@ -51,6 +53,39 @@ close_device(const struct ipoib_proof_params *params)
 {
     ovs_assert(!params->verbs->dealloc_pd(params->pd));
     ovs_assert(!params->verbs->close_device(params->ctx));
+}
+
+/* In place of 'create_tso_qp'. */
+
+static struct ibv_qp *
+create_plain_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+    return ipoib_verbs_soft.create_qp(pd, attr, false);
+}
+
+static struct ibv_qp *
+create_no_qp(struct ibv_pd *pd OVS_UNUSED,
+             struct ibv_qp_init_attr *attr OVS_UNUSED)
+{
+    errno = ENOMEM;
+    return NULL;
+}
+
+/* What such a queue pair sends goes astray. */
+static unsigned int n_astray;
+
+static struct ibv_qp *
+create_qp_astray(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+    n_astray++;
+    return ipoib_verbs_soft.create_tso_qp(pd, attr);
+}
+
+static struct ibv_ah *
+create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+    attr->dlid = n_astray ? 0x777 : attr->dlid;
+    return ipoib_verbs_soft.create_ah(pd, attr);
 }
 
 static void
@@ -64,7 +99,8 @@ run(struct ipoib_proof *proof)
 
 /* The reasons are those of what is not believed, NULL: it is. */
 static void
-check_device(const char *name, bool claims, const char *tx, const char *rx)
+check_device(const char *name, bool claims, const char *tx, const char *rx,
+             const char *tso)
 {
     struct ipoib_proof_params params = open_device(name);
     struct ibv_device_attr attr;
@@ -75,6 +111,7 @@ check_device(const char *name, bool claims, const char *tx, const char *rx)
     ipoib_proof_init(&proof, "not yet");
     ovs_assert(ipoib_proof_run(&proof));
     ovs_assert(!proof.tx.proven && !strcmp(proof.tx.reason, "not yet"));
+    ovs_assert(!proof.tso.proven && !strcmp(proof.tso.reason, "not yet"));
 
     for (int i = 0; i < 4; i++) {
         params.needs_grh = i & 1;
@@ -82,14 +119,57 @@ check_device(const char *name, bool claims, const char *tx, const char *rx)
         if (i == 2) {
             continue;           /* Another one starts meanwhile. */
         }
-        ovs_assert(!proof.tx.proven && !proof.rx.proven);
+        ovs_assert(!proof.tx.proven && !proof.rx.proven && !proof.tso.proven);
+        ovs_assert(ipoib_proof_is_running(&proof));
         run(&proof);
         ovs_assert(proof.tx.proven == !tx && proof.rx.proven == !rx);
+        ovs_assert(proof.tso.proven == !tso);
         ovs_assert(!tx || !strcmp(proof.tx.reason, tx));
         ovs_assert(!rx || !strcmp(proof.rx.reason, rx));
-        ovs_assert(!proof.trial);
+        ovs_assert(!tso || !strcmp(proof.tso.reason, tso));
+        ovs_assert(!ipoib_proof_is_running(&proof));
     }
     ipoib_proof_destroy(&proof);
+    close_device(&params);
+}
+
+/* What becomes of long packets once that of short ones is known. */
+static void
+check_tso_failures(void)
+{
+    struct ipoib_proof_params params = open_device("soft:loop?csum=good"
+                                                   "&tso=good");
+    const struct ipoib_verbs *soft = params.verbs;
+    struct ipoib_verbs verbs = *soft;
+    struct ipoib_proof proof;
+
+    /* A queue pair that does not take them. */
+    verbs.create_tso_qp = create_plain_qp;
+    params.verbs = &verbs;
+    ipoib_proof_init(&proof, "not yet");
+    ipoib_proof_start(&proof, &params);
+    run(&proof);
+    ovs_assert(proof.tx.proven && proof.rx.proven && !proof.tso.proven);
+    ovs_assert(!strcmp(proof.tso.reason, "the device refused a long packet"));
+
+    /* None at all. */
+    verbs.create_tso_qp = create_no_qp;
+    ipoib_proof_start(&proof, &params);
+    run(&proof);
+    ovs_assert(proof.tx.proven && !proof.tso.proven);
+    ovs_assert(!strcmp(proof.tso.reason, "a queue pair could not be made"));
+
+    /* Nothing comes back. */
+    verbs.create_tso_qp = create_qp_astray;
+    verbs.create_ah = create_ah;
+    ipoib_proof_start(&proof, &params);
+    run(&proof);
+    ovs_assert(proof.tx.proven && !proof.tso.proven);
+    ovs_assert(!strcmp(proof.tso.reason,
+                       "a segment to ourselves did not arrive"));
+    ovs_assert(proof.n_trials == 3 && n_astray == 3);
+
+    params.verbs = soft;
     close_device(&params);
 }
 
@@ -121,14 +201,23 @@ check_lost(void)
 static void
 test_ipoib_proof_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
 {
+    const char *not_offered = "the device does not offer it";
+
     check_device("soft:loop", false, "the device refused a packet",
-                 "the device did not find a checksum good");
-    check_device("soft:loop?csum=good", true, NULL, NULL);
+                 "the device did not find a checksum good", not_offered);
+    check_device("soft:loop?csum=good", true, NULL, NULL, not_offered);
     check_device("soft:loop?csum=lies-tx", true,
-                 "the device sent a wrong checksum", NULL);
+                 "the device sent a wrong checksum", NULL, not_offered);
     check_device("soft:loop?csum=lies-rx", true, NULL,
-                 "the device took a wrong checksum for good");
+                 "the device took a wrong checksum for good", not_offered);
+    check_device("soft:loop?csum=good&tso=good", true, NULL, NULL, NULL);
+    check_device("soft:loop?csum=good&tso=lies", true, NULL, NULL,
+                 "the device sent a wrong segment");
+    check_device("soft:loop?csum=lies-tx&tso=good", true,
+                 "the device sent a wrong checksum", NULL,
+                 "the device does not compute checksums");
     check_lost();
+    check_tso_failures();
     ovsrcu_exit();
 }
 
