@@ -127,10 +127,10 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-soft-recv.c \
 	lib/ipoib-soft-send.c \
 	lib/ipoib-soft-srq.c \
+	lib/ipoib-soft-tso.c \
 	lib/ipoib-soft.c \
 	lib/ipoib-soft.h \
 	lib/ipoib-state.c \
-	lib/ipoib-soft-tso.c \
 	lib/ipoib-state.h \
 	lib/ipoib-stats.c \
 	lib/ipoib-stats.h \
@@ -142,6 +142,8 @@ lib_libipoib_la_SOURCES = \
 	lib/ipoib-tx-offload.c \
 	lib/ipoib-tx-offload.h \
 	lib/ipoib-tx-reap.c \
+	lib/ipoib-tx-tso.c \
+	lib/ipoib-tx-tso.h \
 	lib/ipoib-tx.c \
 	lib/ipoib-tx.h \
 	lib/ipoib-umad.c \

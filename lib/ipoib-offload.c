@@ -297,7 +297,19 @@ ipoib_segments_init(struct ipoib_segments *segs,
         return false;
     }
     segs->size = segsz ? MIN(segsz, mtu - segs->hlen) : mtu - segs->hlen;
-    return DIV_ROUND_UP(segs->len, segs->size) <= MAX_SEGMENTS;
+    return ipoib_segments_n(segs) <= MAX_SEGMENTS;
+}
+
+size_t
+ipoib_segments_n(const struct ipoib_segments *segs)
+{
+    return DIV_ROUND_UP(segs->len, segs->size);
+}
+
+size_t
+ipoib_segments_ip_bytes(const struct ipoib_segments *segs)
+{
+    return ipoib_segments_n(segs) * segs->hlen + segs->len;
 }
 
 /* Writes the lengths, and what counts up, to the headers of a segment with

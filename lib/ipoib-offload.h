@@ -83,6 +83,9 @@ bool ipoib_segments_init(struct ipoib_segments *segs,
                          const struct dp_packet *packet,
                          const struct ipoib_offload *all, size_t mtu,
                          size_t segsz);
+/* How many there are in all, and the bytes of their IP packets. */
+size_t ipoib_segments_n(const struct ipoib_segments *);
+size_t ipoib_segments_ip_bytes(const struct ipoib_segments *);
 /* The next segment, complete unless 'segs->prepare', the caller's; NULL at the
  * end. */
 struct dp_packet *ipoib_segments_next(struct ipoib_segments *);

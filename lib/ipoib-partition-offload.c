@@ -31,11 +31,19 @@ device_claims(const struct ipoib_partition *part)
     return part->hca->attr.device_cap_flags & IBV_DEVICE_UD_IP_CSUM;
 }
 
+uint32_t
+ipoib_partition_max_tso(const struct ipoib_partition *part)
+{
+    return (ipoib_may_need_offload()
+            ? ipoib_verbs_max_tso(part->hca->verbs, part->hca->ctx) : 0);
+}
+
 void
 ipoib_partition_offload_init(struct ipoib_partition *part)
 {
     atomic_init(&part->shared.tx_csum, false);
     atomic_init(&part->shared.rx_csum, false);
+    atomic_init(&part->shared.tx_tso, 0);
     ipoib_proof_init(&part->proof,
                      device_claims(part) ? "the port has not been up"
                      : "the device does not offer it");
@@ -59,11 +67,13 @@ ipoib_partition_offload_start(struct ipoib_partition *part)
         .lid = port->attr.lid,
         .needs_grh = port->needs_grh,
         .gid = port->gid,
+        .max_tso = ipoib_partition_max_tso(part),
     };
 
     if (device_claims(part)) {
         atomic_store_relaxed(&part->shared.tx_csum, false);
         atomic_store_relaxed(&part->shared.rx_csum, false);
+        atomic_store_relaxed(&part->shared.tx_tso, 0);
         ipoib_proof_start(&part->proof, &params);
     }
 }
@@ -73,9 +83,9 @@ log_verdict(const struct ipoib_partition *part, const char *what,
             const struct ipoib_proof_verdict *verdict)
 {
     if (verdict->proven) {
-        VLOG_INFO("%s: the device %s checksums", part->name, what);
+        VLOG_INFO("%s: the device %s", part->name, what);
     } else {
-        VLOG_INFO("%s: it is not relied on that the device %s checksums: %s",
+        VLOG_INFO("%s: it is not relied on that the device %s: %s",
                   part->name, what, verdict->reason);
     }
 }
@@ -83,14 +93,22 @@ log_verdict(const struct ipoib_partition *part, const char *what,
 bool
 ipoib_partition_offload_run(struct ipoib_partition *part)
 {
+    uint32_t max_tso;
+
     if (!ipoib_proof_is_running(&part->proof)
         || !ipoib_proof_run(&part->proof)) {
         return false;
     }
-    log_verdict(part, "computes", &part->proof.tx);
-    log_verdict(part, "verifies", &part->proof.rx);
+    log_verdict(part, "computes checksums", &part->proof.tx);
+    log_verdict(part, "verifies checksums", &part->proof.rx);
+    max_tso = ipoib_partition_max_tso(part);
+    if (max_tso) {
+        log_verdict(part, "cuts TCP into segments", &part->proof.tso);
+    }
     atomic_store_relaxed(&part->shared.tx_csum, part->proof.tx.proven);
     atomic_store_relaxed(&part->shared.rx_csum, part->proof.rx.proven);
+    atomic_store_relaxed(&part->shared.tx_tso,
+                         part->proof.tso.proven ? max_tso : 0);
     return true;
 }
 
@@ -117,7 +135,10 @@ ipoib_partition_offload_status(const struct ipoib_partition *part,
 {
     add_verdict(smap, "checksum_tx", &part->proof.tx, "software");
     add_verdict(smap, "checksum_rx", &part->proof.rx, "not checked");
-    smap_add(smap, "segmentation_tx",
-             ipoib_may_need_offload() ? "software"
-             : "not needed (see other_config:userspace-tso-enable)");
+    if (ipoib_may_need_offload()) {
+        add_verdict(smap, "segmentation_tx", &part->proof.tso, "software");
+    } else {
+        smap_add(smap, "segmentation_tx",
+                 "not needed (see other_config:userspace-tso-enable)");
+    }
 }

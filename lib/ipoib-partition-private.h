@@ -118,5 +118,8 @@ void ipoib_partition_offload_start(struct ipoib_partition *);
 /* True if there is something new to tell. */
 bool ipoib_partition_offload_run(struct ipoib_partition *);
 void ipoib_partition_offload_wait(const struct ipoib_partition *);
+/* How many bytes of TCP the device says that it cuts into segments at a time,
+ * 0: it does not, or hosts do not leave that to the port. */
+uint32_t ipoib_partition_max_tso(const struct ipoib_partition *);
 
 #endif /* ipoib-partition-private.h */

@@ -58,6 +58,7 @@ partition_create_txqs(struct ipoib_partition *part,
             .n_desc = config->n_txq_desc,
             .mtu = ib_mtu_bytes(part->port->attr.max_mtu),
             .numa_id = part->hca->numa_id,
+            .tso = ipoib_partition_max_tso(part) != 0,
         };
         struct ipoib_txq *txq;
         int error = ipoib_txq_create(&part->shared, &params, &txq);

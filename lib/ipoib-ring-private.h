@@ -100,12 +100,12 @@ struct ipoib_tx_wr {
 };
 
 struct ipoib_txq_slots {
-    /* 'head' counts WRs that were posted, 'tail' those that have completed.
-     * 'held_head' and 'held_tail' count in the same way the packets in 'held'.
-     * All wrap around.  WRs of a QP complete in order: the wr_id of a WR that
-     * is signalled, ipoib_tx_wr_id(), tells what 'tail' and 'held_tail' become
-     * when it completes.  That of others, which complete if they fail, is
-     * 0. */
+    /* 'head' counts WRs that were posted, 'tail' those that have completed,
+     * one that takes several slots as so many.  'held_head' and 'held_tail'
+     * count in the same way the packets in 'held'.  All wrap around.  WRs of a
+     * QP complete in order: the wr_id of a WR that is signalled,
+     * ipoib_tx_wr_id(), tells what 'tail' and 'held_tail' become when it
+     * completes.  That of others, which complete if they fail, is 0. */
     uint32_t head, tail;
     uint32_t held_head, held_tail;
     uint32_t mask;              /* Number of slots, a power of 2, less 1. */
@@ -118,6 +118,7 @@ struct ipoib_txq_slots {
     atomic_uint32_t n_held;     /* Of posted ones; written by the data path. */
     unsigned int n_failed;      /* Posts that failed in a row. */
     bool wake;                  /* The control thread got something. */
+    bool tso;                   /* The QP takes IBV_WR_TSO. */
 
     /* A chain of NETDEV_MAX_BURST, of which a burst takes as many as it
      * needs. */
@@ -149,6 +150,9 @@ ipoib_txq_set_n_held(struct ipoib_txq_slots *slots)
 void ipoib_txq_prepare(struct ipoib_txq *, uint32_t qkey);
 /* The queue has failed: the control thread is to restart it. */
 void ipoib_txq_failed(struct ipoib_txq *);
+/* The device has not taken a single WR of a burst.  After some in a row, the
+ * queue has failed. */
+void ipoib_txq_refused(struct ipoib_txq *);
 /* Takes what has completed. */
 void ipoib_txq_reap(struct ipoib_txq *);
 /* After a restart: what was in the queue is gone, and so are its completions.

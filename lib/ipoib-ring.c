@@ -41,12 +41,13 @@ VLOG_DEFINE_THIS_MODULE(ipoib_ring);
 
 /* Makes a UD QP, started, that receives through 'srq' or else by itself.
  * 'n_recv' is 0 with an SRQ.  NULL and errno on failure.  Stores how much can
- * be sent inline in '*inlinep', if nonnull. */
+ * be sent inline in '*inlinep', if nonnull.  If 'tso', it takes IBV_WR_TSO,
+ * whose data may be in two pieces. */
 static struct ibv_qp *
 create_qp(const struct ipoib_verbs *verbs, struct ibv_pd *pd,
           struct ibv_cq *send_cq, struct ibv_cq *recv_cq, struct ibv_srq *srq,
           unsigned int n_send, unsigned int n_recv,
-          const struct ipoib_ud_params *ud, uint32_t *inlinep)
+          const struct ipoib_ud_params *ud, uint32_t *inlinep, bool tso)
 {
     struct ibv_qp_init_attr attr = {
         .send_cq = send_cq,
@@ -55,17 +56,18 @@ create_qp(const struct ipoib_verbs *verbs, struct ibv_pd *pd,
         .cap = {
             .max_send_wr = n_send,
             .max_recv_wr = n_recv,
-            .max_send_sge = 1,
+            .max_send_sge = tso ? 2 : 1,
             .max_recv_sge = n_recv ? 1 : 0,
             .max_inline_data = inlinep ? MAX_INLINE : 0,
         },
         .qp_type = IBV_QPT_UD,
     };
     struct ibv_qp_init_attr asked = attr;
-    struct ibv_qp *qp = verbs->create_qp(pd, &attr, true);
+    struct ibv_qp *qp = (tso ? verbs->create_tso_qp(pd, &attr)
+                         : verbs->create_qp(pd, &attr, true));
     int error;
 
-    if (!qp && inlinep) {
+    if (!qp && inlinep && !tso) {
         attr = asked;
         attr.cap.max_inline_data = 0;
         qp = verbs->create_qp(pd, &attr, true);
@@ -116,7 +118,7 @@ rxq_init(struct ipoib_rxq *rxq, const struct ipoib_rxq_params *params)
                              params->send_cq ? params->send_cq : rxq->cq,
                              rxq->cq, rxq->srq, IPOIB_HOST_QP_SENDS,
                              params->use_srq ? 0 : rxq->n_desc, &params->ud,
-                             NULL);
+                             NULL, false);
     if (!rxq->base_qp) {
         return errno;
     }
@@ -253,7 +255,7 @@ ipoib_rxq_create_host_qp(struct ipoib_rxq *rxq, struct ibv_cq *send_cq,
         return NULL;
     }
     return create_qp(rxq->shared->verbs, rxq->priv->pd, send_cq, rxq->cq,
-                     rxq->srq, IPOIB_HOST_QP_SENDS, 0, ud, NULL);
+                     rxq->srq, IPOIB_HOST_QP_SENDS, 0, ud, NULL, false);
 }
 
 /* Transmit queues. */
@@ -317,8 +319,12 @@ txq_init(struct ipoib_txq *txq, const struct ipoib_txq_params *params)
     if (!txq->cq) {
         return errno;
     }
-    txq->qp = create_qp(verbs, params->pd, txq->cq, txq->cq, NULL,
-                        txq->n_desc, 0, &params->ud, &slots->max_inline);
+    for (int tso = params->tso; tso >= 0 && !txq->qp; tso--) {
+        txq->qp = create_qp(verbs, params->pd, txq->cq, txq->cq, NULL,
+                            txq->n_desc, 0, &params->ud, &slots->max_inline,
+                            tso);
+        slots->tso = tso;
+    }
     return txq->qp ? 0 : errno;
 }
 

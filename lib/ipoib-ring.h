@@ -65,6 +65,8 @@ struct ipoib_shared {
     atomic_bool clamp_mss;      /* TCP's MSS option is kept to the MTUs. */
     atomic_bool tx_csum;        /* The device computes checksums. */
     atomic_bool rx_csum;        /* It checks them. */
+    atomic_uint32_t tx_tso;     /* It cuts TCP into segments, so many bytes at
+                                 * a time; 0: it does not. */
     atomic_bool up;             /* Broadcast group joined, port up. */
     atomic_bool standby;        /* Another gateway is the active one. */
     const struct ipoib_share *share; /* With other gateways; or NULL. */
@@ -179,6 +181,8 @@ struct ipoib_txq {
     unsigned int n_desc;
     bool device_csum;           /* Of the packets that are being sent, the
                                  * device is to compute the checksums. */
+    const struct ipoib_segments *tso; /* NULL, or the one packet that is being
+                                       * sent, which the device is to cut. */
     struct ipoib_msgq *to_control;
     struct ipoib_tx_stats stats;
     struct ipoib_txq_tables *tables;
@@ -201,6 +205,8 @@ struct ipoib_txq_params {
     unsigned int id, n_desc;
     size_t mtu;                 /* IB MTU in bytes: size of a slot. */
     int numa_id;                /* Where to have the slots; or negative. */
+    bool tso;                   /* The QP is to take IBV_WR_TSO, if the device
+                                 * makes such ones. */
 };
 int ipoib_txq_create(struct ipoib_shared *, const struct ipoib_txq_params *,
                      struct ipoib_txq **txqp);

@@ -141,6 +141,8 @@
             "the same, and segments, by the device")                         \
     COUNTER(offload_segmented, "tx_offload_segmented",                       \
             "packets that were cut into TCP segments")                       \
+    COUNTER(offload_segmented_device, "tx_offload_segmented_device",         \
+            "the same, by the device")                                       \
     COUNTER(offload_segments, "tx_offload_segments",                         \
             "what they were cut into")                                       \
     COUNTER(group_fallback, "tx_group_fallback",                             \

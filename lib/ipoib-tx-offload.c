@@ -21,6 +21,7 @@
 #include "ipoib-neigh.h"
 #include "ipoib-offload.h"
 #include "ipoib-ring.h"
+#include "ipoib-tx-tso.h"
 #include "packets.h"
 #include "util.h"
 
@@ -31,6 +32,8 @@ struct tx_offload {
     unsigned int class;
     ipoib_tx_send_func *send;
     bool use_device;            /* It computes checksums. */
+    uint32_t max_tso;           /* It cuts TCP into segments, so many bytes at
+                                 * a time; or 0. */
     struct dp_packet_batch batch;
     bool for_device;            /* What 'batch' has is. */
 };
@@ -65,6 +68,7 @@ struct way {
                                  * known, not more than that: it may be all
                                  * that is left of what a host knows of the
                                  * path to a station behind a router. */
+    uint32_t path_mtu;          /* The same, whatever the hosts' MTU is. */
     bool direct;                /* To a neighbour at once, and the device
                                  * computes checksums. */
 };
@@ -77,11 +81,8 @@ find_way(const struct tx_offload *tx, const struct dp_packet *packet)
     struct way way = { .direct = false };
     uint32_t eth_mtu, slot;
 
-    atomic_read_relaxed(&shared->mtu, &way.mtu);
+    atomic_read_relaxed(&shared->mtu, &way.path_mtu);
     atomic_read_relaxed(&shared->eth_mtu, &eth_mtu);
-    if (eth_mtu) {
-        way.mtu = MIN(way.mtu, eth_mtu);
-    }
     ipoib_neigh_by_mac(shared->neighs, &mac, 1, &slot);
     if (slot != IPOIB_SLOT_NONE) {
         struct ipoib_neigh_fast *neigh = ipoib_neigh_fast(shared->neighs,
@@ -89,8 +90,11 @@ find_way(const struct tx_offload *tx, const struct dp_packet *packet)
         uint32_t neigh_mtu = neigh->mtu;
 
         way.direct = tx->use_device && neigh_mtu;
-        way.mtu = neigh_mtu ? MIN(way.mtu, neigh_mtu) : way.mtu;
+        if (neigh_mtu) {
+            way.path_mtu = MIN(way.path_mtu, neigh_mtu);
+        }
     }
+    way.mtu = eth_mtu ? MIN(way.path_mtu, eth_mtu) : way.path_mtu;
     return way;
 }
 
@@ -105,10 +109,35 @@ is_for_device(const struct way *way, const struct ipoib_offload *offload,
             && ipoib_offload_is_simple(offload));
 }
 
-/* Sends 'packet', whose parts are 'offload', as TCP segments.  Returns false
- * if that cannot be. */
+/* Has the device cut 'packet' into 'segments'.  Returns false, and has done
+ * nothing, if it does not do that, or not now. */
 static bool
-offload_segments(struct tx_offload *tx, const struct dp_packet *packet,
+offload_tso(struct tx_offload *tx, struct dp_packet *packet,
+            const struct ipoib_segments *segments, const struct way *way)
+{
+    const struct ipoib_offload *all = &segments->all;
+
+    if (segments->len > tx->max_tso || all->ip_len <= way->path_mtu
+        || !is_for_device(way, all, 0)) {
+        return false;
+    }
+    offload_flush(tx);          /* First what came before it. */
+    if (!ipoib_tx_tso_has_room(tx->txq, packet, segments)) {
+        return false;
+    }
+    ipoib_offload_prepare(all);
+    dp_packet_reset_offload(packet);
+    tx->txq->tso = segments;
+    offload_add(tx, packet, true);
+    offload_flush(tx);
+    tx->txq->tso = NULL;
+    return true;
+}
+
+/* Sends 'packet', whose parts are 'offload', as TCP segments, and deletes it.
+ * Returns false, and has done nothing, if that cannot be. */
+static bool
+offload_segments(struct tx_offload *tx, struct dp_packet *packet,
                  const struct ipoib_offload *offload, const struct way *way)
 {
     struct ipoib_tx_stats *stats = &tx->txq->stats;
@@ -120,6 +149,10 @@ offload_segments(struct tx_offload *tx, const struct dp_packet *packet,
                              ipoib_pkt_segment_size(packet))) {
         return false;
     }
+    if (OVS_UNLIKELY(tx->max_tso)
+        && offload_tso(tx, packet, &segments, way)) {
+        return true;
+    }
     segments.prepare = is_for_device(way, offload, 0);
     while ((segment = ipoib_segments_next(&segments))) {
         offload_add(tx, segment, segments.prepare);
@@ -130,6 +163,7 @@ offload_segments(struct tx_offload *tx, const struct dp_packet *packet,
     if (segments.prepare) {
         ipoib_count(&stats->offload_csum_device, n);
     }
+    dp_packet_delete(packet);
     return true;
 }
 
@@ -180,7 +214,6 @@ offload_one(struct tx_offload *tx, struct dp_packet *packet)
             offload_checksum(tx, packet, &offload, &way);
             return;
         } else if (offload_segments(tx, packet, &offload, &way)) {
-            dp_packet_delete(packet);
             return;
         }
     }
@@ -212,6 +245,9 @@ ipoib_tx_offload_batch(struct ipoib_txq *txq, struct dp_packet_batch *batch,
     };
     struct dp_packet *packet;
 
+    if (tx.use_device) {
+        atomic_read_relaxed(&txq->shared->tx_tso, &tx.max_tso);
+    }
     ipoib_batch_init(&tx.batch);
     DP_PACKET_BATCH_FOR_EACH (i, packet, batch) {
         if (ipoib_pkt_needs_offload(packet)) {

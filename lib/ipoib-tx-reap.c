@@ -23,6 +23,10 @@
 
 VLOG_DEFINE_THIS_MODULE(ipoib_tx_reap);
 
+/* So many bursts in a row that the device refused wholly are taken for a
+ * failure of the queue. */
+#define MAX_FAILED 8
+
 static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(5, 20);
 
 /* The 'n' packets that have been held for longest are not needed any more. */
@@ -61,6 +65,14 @@ ipoib_txq_failed(struct ipoib_txq *txq)
     if (atomic_compare_exchange_strong(&txq->state, &running,
                                        IPOIB_TXQ_ERROR)) {
         ipoib_waker_wake(txq->shared->waker);
+    }
+}
+
+void
+ipoib_txq_refused(struct ipoib_txq *txq)
+{
+    if (++txq->slots->n_failed >= MAX_FAILED) {
+        ipoib_txq_failed(txq);
     }
 }
 

@@ -27,6 +27,7 @@
 #include "ipoib-pool.h"
 #include "ipoib-ring-private.h"
 #include "ipoib-tx-control.h"
+#include "ipoib-tx-tso.h"
 #include "ipoib-variant.h"
 #include "netdev.h"
 #include "openvswitch/vlog.h"
@@ -44,10 +45,6 @@ IPOIB_VARIANT_VLOG(ipoib_tx);
  *                    | type | 0     |
  */
 #define IPOIB_OFS (ETH_HEADER_LEN - IPOIB_HEADER_LEN)
-
-/* So many bursts in a row that the device refused wholly are taken for a
- * failure of the queue. */
-#define MAX_FAILED 8
 
 static struct vlog_rate_limit rl = VLOG_RATE_LIMIT_INIT(5, 20);
 
@@ -171,8 +168,8 @@ tx_not_posted(struct tx *tx, uint32_t first, uint32_t n, int error)
     while (n_held--) {
         dp_packet_delete(slots->held[--slots->held_head & slots->mask]);
     }
-    if (!first && ++slots->n_failed >= MAX_FAILED) {
-        ipoib_txq_failed(tx->txq);
+    if (!first) {
+        ipoib_txq_refused(tx->txq);
     }
 }
 
@@ -858,18 +855,25 @@ tx_one(struct tx *tx, struct dp_packet **packetp, struct tx_burst *burst,
 {
     struct ipoib_neigh_fast *neigh = tx_neigh(tx, burst, i);
     uint32_t ip_len = burst->ip_lens[i];
+    bool tso = tx->txq->tso != NULL;
     struct ibv_ah *ah;
 
     atomic_read_explicit(&neigh->ah, &ah, memory_order_acquire);
-    if (OVS_UNLIKELY(!ah) || OVS_UNLIKELY(ip_len > tx->limit)
-        || OVS_UNLIKELY(ip_len > neigh->mtu)) {
+    if (OVS_UNLIKELY(!ah)
+        || (!tso && (ip_len > tx->limit || ip_len > neigh->mtu))) {
         tx_not_sent(tx, packetp, burst->keys[i], ip_len, neigh, ah);
     } else if (!tx_source(tx, burst->eths[i], packetp)) {
         ipoib_neigh_mark_used(neigh, tx->now);
         if (tx->class) {
             ah = tx_class_ah(tx, neigh, ah);
         }
-        tx_append(tx, packetp, burst->eths[i], ip_len, ah, neigh->qpn);
+        if (OVS_LIKELY(!tso)) {
+            tx_append(tx, packetp, burst->eths[i], ip_len, ah, neigh->qpn);
+        } else if (tx->running) {
+            ipoib_tx_tso(tx->txq, packetp, ah, neigh->qpn);
+        } else {
+            tx_drop(&tx->txq->stats.drop_post);
+        }
     }
 }
 

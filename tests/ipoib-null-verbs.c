@@ -85,6 +85,32 @@ note_send(struct null_hca *hca, struct ibv_qp *qp, struct ibv_send_wr *wr)
     memcpy(send->data, (void *) (uintptr_t) wr->sg_list->addr, send->len);
 }
 
+static void
+note_tso(struct null_hca *hca, const struct ibv_send_wr *wr)
+{
+    struct null_tso *tso = &hca->tso;
+
+    ovs_assert(wr->tso.hdr_sz <= IPOIB_VERBS_TSO_HEADER);
+    ovs_assert(!(wr->send_flags & IBV_SEND_INLINE));
+    tso->n++;
+    tso->dqpn = wr->wr.ud.remote_qpn;
+    tso->qkey = wr->wr.ud.remote_qkey;
+    tso->ah = wr->wr.ud.ah;
+    tso->hdr_sz = tso->len = wr->tso.hdr_sz;
+    tso->mss = wr->tso.mss;
+    tso->num_sge = wr->num_sge;
+    tso->lkey = wr->sg_list->lkey;
+    tso->flags = wr->send_flags;
+    memcpy(tso->data, wr->tso.hdr, tso->hdr_sz);
+    for (int i = 0; i < wr->num_sge; i++) {
+        ovs_assert(tso->len + wr->sg_list[i].length <= sizeof tso->data);
+        memcpy(tso->data + tso->len,
+               (void *) (uintptr_t) wr->sg_list[i].addr,
+               wr->sg_list[i].length);
+        tso->len += wr->sg_list[i].length;
+    }
+}
+
 static int
 null_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
                struct ibv_send_wr **bad)
@@ -98,7 +124,9 @@ null_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
             *bad = wr;
             return EINVAL;
         }
-        if (!hca->sink) {
+        if (wr->opcode == IBV_WR_TSO) {
+            note_tso(hca, wr);
+        } else if (!hca->sink) {
             note_send(hca, qp, wr);
         }
         if (hca->broken) {
@@ -270,6 +298,12 @@ null_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr,
     return qp;
 }
 
+static struct ibv_qp *
+null_create_tso_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+    return null_create_qp(pd, attr, true);
+}
+
 static int
 null_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
@@ -309,6 +343,7 @@ const struct ipoib_verbs null_verbs = {
     .create_srq = null_create_srq,
     .destroy_srq = null_destroy_srq,
     .create_qp = null_create_qp,
+    .create_tso_qp = null_create_tso_qp,
     .modify_qp = null_modify_qp,
     .destroy_qp = null_destroy_qp,
 };

@@ -42,6 +42,18 @@ struct null_send {
     uint64_t addr;
 };
 
+/* The last IBV_WR_TSO that was posted. */
+struct null_tso {
+    uint32_t n;                 /* How many there were. */
+    uint32_t dqpn, qkey;
+    struct ibv_ah *ah;
+    uint8_t data[1 << 16];      /* The headers and what is behind them. */
+    size_t len, hdr_sz, mss;
+    int num_sge;
+    uint32_t lkey;
+    unsigned int flags;
+};
+
 #define NULL_MAX 4096           /* Of each of the arrays below: a power of
                                  * 2. */
 
@@ -70,6 +82,7 @@ struct null_hca {
     bool sink;
     struct null_send *sent;     /* NULL_MAX of them. */
     uint32_t n_sent;
+    struct null_tso tso;
     struct { uint64_t wr_id; enum ibv_wc_status status; } done[NULL_MAX];
     uint32_t done_head, done_tail;
     bool hold;                  /* Nothing completes. */

@@ -97,6 +97,7 @@ gw_open__(size_t n_bufs, unsigned int n_desc, bool use_srq)
         .pd = &gw->hca->pd,
         .n_desc = n_desc,
         .mtu = 2048,
+        .tso = true,
     };
     ovs_assert(!ipoib_txq_create(&gw->shared, &tx, &gw->txq));
     ipoib_table_insert(gw->shared.own_qpns, gw->txq->qp->qp_num, 0);

@@ -23,6 +23,7 @@
 
 #include "dp-packet.h"
 #include "ipoib-compat.h"
+#include "ipoib-ring-private.h"
 #include "ipoib-rx.h"
 #include "ipoib-test-gateway.h"
 #include "ipoib-tx.h"
@@ -824,6 +825,199 @@ check_tx_device(struct gw *gw, struct ipoib_neigh *neigh)
     ipoib_neigh_set_ah(gw->shared.neighs, neigh, gw_ah(1), 2044);
 }
 
+/* 'tso' is to become segments of 'size' bytes, of which 's' tells. */
+static void
+check_tso(const struct spec *s, struct null_tso *tso, size_t size)
+{
+    size_t hlen = l4_ofs(s) + TCP_HEADER_LEN, len = tso->len - 4;
+    uint8_t *ip = tso->data + 4;
+
+    ovs_assert(tso->flags == (IBV_SEND_SIGNALED | IBV_SEND_IP_CSUM));
+    ovs_assert(tso->dqpn == 0x2001 && tso->ah == gw_ah(1));
+    ovs_assert(tso->qkey == GW_QKEY);
+    ovs_assert(get16(tso->data) == (s->v4 ? ETH_TYPE_IP : ETH_TYPE_IPV6));
+    ovs_assert(!get16(tso->data + 2));
+    ovs_assert(tso->hdr_sz == 4 + hlen && tso->mss == size);
+    ovs_assert(len == hlen + s->len);
+    ovs_assert(get16(ip + l4_ofs(s) + 16)
+               == fold(sum_pseudo(s, ip, len - l4_ofs(s))));
+    put16(ip + l4_ofs(s) + 16,
+          ~fold(sum_bytes(ip + l4_ofs(s), len - l4_ofs(s))));
+    check_checksums(s, ip, len);
+}
+
+/* Sends a long packet, which becomes 'n' segments by the device, or in
+ * software if 'n' is 0.  Returns in how many pieces the device got it. */
+static int
+send_long(struct gw *gw, const struct ipoib_neigh *neigh,
+          const struct spec *s, size_t n, size_t size)
+{
+    struct ipoib_tx_stats *stats = &gw->txq->stats;
+    uint64_t n_device = counter(&stats->offload_segmented_device);
+    uint64_t n_packets = counter(&stats->packets);
+    uint64_t n_bytes = counter(&stats->bytes);
+    uint64_t n_segments = counter(&stats->offload_segments);
+    uint32_t n_tso = gw->hca->tso.n, n_sent = gw->hca->n_sent;
+    struct dp_packet *packets[3];
+    struct spec other = { .v4 = true, .proto = IPPROTO_UDP, .len = 50 };
+
+    packets[0] = make_to_neigh(&other, neigh, 0);
+    packets[1] = make_to_neigh(s, neigh, DP_PACKET_OL_TX_TCP_SEG);
+    packets[2] = make_to_neigh(&other, neigh, 0);
+    send_batch(gw, packets, 3);
+    ovs_assert(gw->hca->tso.n == n_tso + !!n);
+    ovs_assert(counter(&stats->offload_segmented_device) == n_device + !!n);
+    if (n) {
+        size_t hlen = l4_ofs(s) + TCP_HEADER_LEN;
+
+        check_tso(s, &gw->hca->tso, size);
+        ovs_assert(gw->hca->n_sent == n_sent + 2);
+        ovs_assert(counter(&stats->offload_segments) == n_segments + n);
+        ovs_assert(counter(&stats->packets) == n_packets + n + 2);
+        ovs_assert(counter(&stats->bytes)
+                   == n_bytes + n * (14 + hlen) + s->len + 2 * (14 + 78));
+    } else {
+        size_t m = counter(&stats->offload_segments) - n_segments;
+
+        ovs_assert(gw->hca->n_sent == n_sent + m + 2);
+        ovs_assert(counter(&stats->packets) == n_packets + m + 2);
+    }
+    return gw->hca->tso.num_sge;
+}
+
+/* From memory that the device can read, a long packet is sent without a copy,
+ * and takes no more room than another one. */
+static void
+check_tx_tso_zero_copy(struct gw *gw, struct ipoib_neigh *neigh)
+{
+    const struct spec s = { .v4 = true, .proto = IPPROTO_TCP, .len = 1500 };
+    struct ipoib_txq_slots *slots = gw->txq->slots;
+    uint64_t n_copied = counter(&gw->txq->stats.copied);
+    struct dp_packet *packet, *copy;
+    struct ipoib_pool_stats stats;
+    struct ipoib_buf buf;
+    uint32_t lkey;
+
+    ipoib_pool_get_stats(gw->pool, &stats);
+    if (!stats.zero_copy) {
+        return;
+    }
+    ipoib_neigh_set_ah(gw->shared.neighs, neigh, gw_ah(1), 640);
+    copy = make_to_neigh(&s, neigh, 0);
+    ovs_assert(ipoib_pool_get(gw->pool, &buf, 1) == 1);
+    memcpy((uint8_t *) buf.data + 30, dp_packet_data(copy),
+           dp_packet_size(copy));
+    packet = ipoib_pool_to_packet(gw->pool, buf.id, 30, dp_packet_size(copy));
+    *dp_packet_ol_flags_ptr(packet) |= DP_PACKET_OL_TX_TCP_SEG;
+    dp_packet_delete(copy);
+    lkey = ipoib_pool_region(&gw->hca->pd, packet).lkey;
+    ovs_assert(lkey);
+
+    gw->hca->hold = true;
+    send_batch(gw, &packet, 1);
+    check_tso(&s, &gw->hca->tso, 600);
+    ovs_assert(gw->hca->tso.lkey == lkey && gw->hca->tso.num_sge == 1);
+    ovs_assert(ipoib_txq_holds(gw->txq));
+    ovs_assert(slots->held[(slots->held_head - 1) & slots->mask] == packet);
+    ovs_assert(counter(&gw->txq->stats.copied) == n_copied);
+    gw->hca->hold = false;
+    ovs_assert(ipoib_tx_reap(gw->txq));
+    ovs_assert(!ipoib_txq_holds(gw->txq));
+    ipoib_neigh_set_ah(gw->shared.neighs, neigh, gw_ah(1), 2044);
+}
+
+/* The device cuts TCP into segments, wherever it may and can. */
+static void
+check_tx_tso(void)
+{
+    struct gw *gw = gw_open(256, 128);
+    struct ipoib_neigh *neigh = gw_add_neigh(gw, 1);
+    struct ipoib_tx_stats *stats = &gw->txq->stats;
+    struct spec s = { .v4 = true, .proto = IPPROTO_TCP, .len = 65000 };
+    size_t n = DIV_ROUND_UP(65000, 2004);
+    struct dp_packet *packet;
+    struct ipoib_msg msg;
+    uint64_t n_packets;
+    int n_wraps = 0;
+    uint32_t n_tso;
+
+    atomic_store_relaxed(&gw->shared.tx_tso, 65536);
+    send_long(gw, neigh, &s, 0, 0); /* Checksums are not proven. */
+    atomic_store_relaxed(&gw->shared.tx_csum, true);
+    for (int i = 0; i < 12; i++) {
+        n_wraps += send_long(gw, neigh, &s, n, 2004) > 1;
+    }
+    ovs_assert(n_wraps > 1);    /* At the end of the ring. */
+    s.v4 = false;
+    send_long(gw, neigh, &s, DIV_ROUND_UP(65000, 1984), 1984);
+
+    /* What the path takes, and the Ethernet side; neither alone makes a long
+     * packet of it. */
+    s.len = 3000;
+    send_long(gw, neigh, &s, 2, 1984);
+    atomic_store_relaxed(&gw->shared.eth_mtu, 540);
+    send_long(gw, neigh, &s, 7, 480);
+    s.len = 1500;
+    send_long(gw, neigh, &s, 0, 0);
+    atomic_store_relaxed(&gw->shared.eth_mtu, 0);
+    ipoib_neigh_set_ah(gw->shared.neighs, neigh, gw_ah(1), 1060);
+    send_long(gw, neigh, &s, 2, 1000);
+    ipoib_neigh_set_ah(gw->shared.neighs, neigh, gw_ah(1), 2044);
+
+    /* Too much at a time, or with headers that devices do not know. */
+    s.len = 3000;
+    atomic_store_relaxed(&gw->shared.tx_tso, 2999);
+    send_long(gw, neigh, &s, 0, 0);
+    atomic_store_relaxed(&gw->shared.tx_tso, 3000);
+    send_long(gw, neigh, &s, 2, 1984);
+    atomic_store_relaxed(&gw->shared.tx_tso, 65536);
+    s.ext[0] = IPPROTO_DSTOPTS;
+    send_long(gw, neigh, &s, 0, 0);
+    s.ext[0] = 0;
+    atomic_store_relaxed(&gw->shared.clamp_mss, true);
+    send_long(gw, neigh, &s, 0, 0);
+    atomic_store_relaxed(&gw->shared.clamp_mss, false);
+
+    /* No room: it is cut into segments, of which there is room for some. */
+    s.len = 60000;
+    n = DIV_ROUND_UP(60000, 1984);
+    gw->hca->hold = true;
+    for (int i = 0; i < 3; i++) {
+        send_long(gw, neigh, &s, n, 1984);
+    }
+    n_tso = gw->hca->tso.n;
+    n_packets = counter(&stats->packets);
+    packet = make_to_neigh(&s, neigh, DP_PACKET_OL_TX_TCP_SEG);
+    send_batch(gw, &packet, 1);
+    ovs_assert(gw->hca->tso.n == n_tso);
+    ovs_assert(counter(&stats->drop_queue_full) > 0);
+    ovs_assert(counter(&stats->packets) + counter(&stats->drop_queue_full)
+               == n_packets + n);
+    gw->hca->hold = false;
+    send_long(gw, neigh, &s, n, 1984);
+
+    /* The device refuses it. */
+    gw->hca->refuse_at = 0;
+    packet = make_to_neigh(&s, neigh, DP_PACKET_OL_TX_TCP_SEG);
+    send_batch(gw, &packet, 1);
+    gw->hca->refuse_at = -1;
+    ovs_assert(counter(&stats->drop_post) == n);
+    send_long(gw, neigh, &s, n, 1984);
+
+    check_tx_tso_zero_copy(gw, neigh);
+
+    /* A loop brought it. */
+    packet = make_to_neigh(&s, neigh, DP_PACKET_OL_TX_TCP_SEG);
+    ((struct eth_header *) dp_packet_data(packet))->eth_src = neigh->mac;
+    send_batch(gw, &packet, 1);
+    ovs_assert(counter(&stats->drop_loop) == 1);
+
+    while (ipoib_msgq_pop(gw->txq->to_control, &msg)) {
+        dp_packet_delete(msg.packet);
+    }
+    gw_close(gw);
+}
+
 static void
 test_tx(void)
 {
@@ -839,6 +1033,7 @@ test_tx(void)
     check_tx_segments(gw, neigh);
     check_tx_others(gw, neigh);
     check_tx_device(gw, neigh);
+    check_tx_tso();
     while (ipoib_msgq_pop(gw->txq->to_control, &msg)) {
         dp_packet_delete(msg.packet);
     }
