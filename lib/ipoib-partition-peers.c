@@ -423,6 +423,17 @@ forget_peer(struct ipoib_neigh *neigh, void *part_)
     }
 }
 
+/* What it names after itself is no host. */
+static void
+forget_standin(struct ipoib_host *host, void *part_)
+{
+    struct ipoib_partition *part = part_;
+
+    if (ipoib_share_has_mac(&part->peers.share, host->mac)) {
+        ipoib_host_remove(part->shared.hosts, host);
+    }
+}
+
 static void
 role_changed(struct ipoib_partition *part, enum ipoib_role old)
 {
@@ -449,6 +460,9 @@ role_changed(struct ipoib_partition *part, enum ipoib_role old)
     if (peers->n_present) {
         ipoib_neigh_walk(part->shared.neighs, &pos, SIZE_MAX, forget_peer,
                          part);
+        pos = 0;
+        ipoib_host_walk(part->shared.hosts, &pos, SIZE_MAX, forget_standin,
+                        part);
     }
     if (!standby && (was_standby || peers->role == IPOIB_ROLE_SHARING)
         && old != IPOIB_ROLE_ALONE) {

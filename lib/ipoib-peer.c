@@ -108,13 +108,13 @@ ipoib_share_has_guid(const struct ipoib_share *share_, uint64_t guid)
     struct ipoib_share *share = CONST_CAST(struct ipoib_share *, share_);
     uint32_t n;
 
-    atomic_read_relaxed(&share->n, &n);
-    for (uint32_t i = 0; i < MIN(n, IPOIB_MAX_PEERS); i++) {
+    atomic_read_relaxed(&share->n_known, &n);
+    for (uint32_t i = 0; i < n; i++) {
         uint64_t other;
 
-        atomic_read_relaxed(&share->others[i], &other);
+        atomic_read_relaxed(&share->known[i], &other);
         if (other == guid) {
-            return guid != 0;
+            return true;
         }
     }
     return false;
@@ -139,12 +139,12 @@ ipoib_share_has_mac(const struct ipoib_share *share_, struct eth_addr mac)
     struct ipoib_share *share = CONST_CAST(struct ipoib_share *, share_);
     uint32_t n;
 
-    atomic_read_relaxed(&share->n, &n);
-    for (uint32_t i = 0; i < MIN(n, IPOIB_MAX_PEERS); i++) {
+    atomic_read_relaxed(&share->n_known, &n);
+    for (uint32_t i = 0; i < n; i++) {
         uint64_t guid;
 
-        atomic_read_relaxed(&share->others[i], &guid);
-        if (guid && eth_addr_equals(ipoib_share_mac(guid, mac), mac)) {
+        atomic_read_relaxed(&share->known[i], &guid);
+        if (eth_addr_equals(ipoib_share_mac(guid, mac), mac)) {
             return true;
         }
     }
@@ -156,14 +156,18 @@ static void
 share_update(struct ipoib_peers *peers)
 {
     const struct ipoib_peer *peer;
-    uint32_t n = 0;
+    uint32_t n = 0, n_known = 0;
 
     peers->share.own = ib_gid_guid(&peers->gid);
     if (peers->role == IPOIB_ROLE_SHARING) {
         LIST_FOR_EACH (peer, node, &peers->peers) {
+            uint64_t guid = ib_gid_guid(&peer->gid);
+
             if (peer->present) {
-                atomic_store_relaxed(&peers->share.others[n++],
-                                     ib_gid_guid(&peer->gid));
+                atomic_store_relaxed(&peers->share.others[n++], guid);
+            }
+            if (peer->known && n_known < IPOIB_MAX_PEERS) {
+                atomic_store_relaxed(&peers->share.known[n_known++], guid);
             }
         }
         /* Alone, all is ours, but it is shared all the same. */
@@ -172,6 +176,7 @@ share_update(struct ipoib_peers *peers)
         }
     }
     atomic_store_relaxed(&peers->share.n, n);
+    atomic_store_relaxed(&peers->share.n_known, n_known);
 }
 
 
@@ -186,6 +191,7 @@ ipoib_peers_init(struct ipoib_peers *peers, uint16_t pkey)
     peers->pkey = pkey;
     ovs_list_init(&peers->peers);
     atomic_init(&peers->share.n, 0);
+    atomic_init(&peers->share.n_known, 0);
 }
 
 static void
@@ -196,7 +202,7 @@ peers_clear(struct ipoib_peers *peers)
     LIST_FOR_EACH_POP (peer, node, &peers->peers) {
         free(peer);
     }
-    peers->n_peers = peers->n_present = 0;
+    peers->n_peers = peers->n_present = peers->n_known = 0;
 }
 
 void
@@ -271,11 +277,11 @@ ipoib_peers_has(const struct ipoib_peers *peers, const struct ib_gid *gid)
 {
     const struct ipoib_peer *peer;
 
-    if (!peers->n_present) {
+    if (!peers->n_known) {
         return false;
     }
     peer = peer_find(peers, gid);
-    return peer && peer->present;
+    return peer && peer->known;
 }
 
 /* Those that were heard on the fabric, or were not, and on Ethernet. */
@@ -394,14 +400,16 @@ peers_forgive_stall(struct ipoib_peers *peers, long long int now)
     }
 }
 
-/* Updates who is present; returns true if that has changed. */
+/* Updates who is present and who is known; returns true if the first has
+ * changed. */
 static bool
 peers_look(struct ipoib_peers *peers, long long int now)
 {
+    size_t n_known = peers->n_known;
     struct ipoib_peer *peer;
     bool changed = false;
 
-    peers->n_present = 0;
+    peers->n_present = peers->n_known = 0;
     LIST_FOR_EACH_SAFE (peer, node, &peers->peers) {
         bool present = (now - peer->heard[0] < IPOIB_PEER_TIMEOUT
                         && now - peer->heard[1] < IPOIB_PEER_TIMEOUT);
@@ -409,12 +417,20 @@ peers_look(struct ipoib_peers *peers, long long int now)
         changed |= present != peer->present;
         peer->present = present;
         peers->n_present += present;
+        if (present) {
+            peer->known_until = now + IPOIB_PEER_MEMORY;
+        }
+        peer->known = now < peer->known_until;
+        peers->n_known += peer->known;
         if (!present && now - peer->heard[0] > GUARD_TIME
             && now - peer->heard[1] > GUARD_TIME) {
             ovs_list_remove(&peer->node);
             peers->n_peers--;
             free(peer);
         }
+    }
+    if (!changed && peers->n_known != n_known) {
+        share_update(peers);
     }
     return changed;
 }

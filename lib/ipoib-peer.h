@@ -48,6 +48,9 @@
                                    * on the fabric. */
 #define IPOIB_PEER_STALL    200 /* This gateway itself stood still, if it did
                                  * not run for so long. */
+#define IPOIB_PEER_MEMORY  2000 /* For so long what a peer that has gone named
+                                 * after itself is not taken for hosts and
+                                 * neighbours: beacons may be lost. */
 #define IPOIB_MAX_PEERS     15
 
 /* options:peers. */
@@ -92,6 +95,8 @@ struct ipoib_peer {
     uint8_t flags;              /* As it says on the fabric. */
     long long int heard[2];     /* On the fabric, on Ethernet. */
     bool present;               /* On both, not long ago. */
+    bool known;                 /* The same, IPOIB_PEER_MEMORY ago at most. */
+    long long int known_until;
 };
 
 /* Which hosts and neighbours are this gateway's, if several share them: by
@@ -101,9 +106,14 @@ struct ipoib_share {
     atomic_uint32_t n;          /* 0: not shared, all are ours. */
     uint64_t own;
     ATOMIC(uint64_t) others[IPOIB_MAX_PEERS];
+
+    /* Those, and the ones that have gone just now. */
+    atomic_uint32_t n_known;
+    ATOMIC(uint64_t) known[IPOIB_MAX_PEERS];
 };
 bool ipoib_share_is_ours(const struct ipoib_share *, uint64_t key);
-/* True if 'guid' is a port of one that shares with this one. */
+/* True if 'guid' is a port of one that shares with this one, or did just
+ * now. */
 bool ipoib_share_has_guid(const struct ipoib_share *, uint64_t guid);
 /* Returns 'share', or NULL if it is NULL or nothing is shared. */
 static inline const struct ipoib_share *
@@ -121,7 +131,8 @@ ipoib_share_active(const struct ipoib_share *share)
  * each other's: 24 of their bits are those of 'mac', a stand-in MAC, and the
  * other ones follow from these and the GUID of the gateway's port. */
 struct eth_addr ipoib_share_mac(uint64_t guid, struct eth_addr mac);
-/* True if 'mac' is such a MAC of one that shares with this one. */
+/* True if 'mac' is such a MAC of one that shares with this one, or did just
+ * now. */
 bool ipoib_share_has_mac(const struct ipoib_share *, struct eth_addr mac);
 
 struct ipoib_peers {
@@ -132,6 +143,7 @@ struct ipoib_peers {
     struct ovs_list peers;      /* Of struct ipoib_peer. */
     size_t n_peers;
     size_t n_present;
+    size_t n_known;
     long long int since;        /* When it began to listen. */
     long long int last_run;     /* Of ipoib_peers_run(). */
     long long int next;         /* Next beacon. */
@@ -165,7 +177,7 @@ bool ipoib_peers_run(struct ipoib_peers *, long long int now);
 void ipoib_peers_compose(const struct ipoib_peers *, bool leaving,
                          struct ipoib_beacon *);
 
-/* True if 'gid' is that of a peer that is present. */
+/* True if 'gid' is that of a peer that is present, or was just now. */
 bool ipoib_peers_has(const struct ipoib_peers *, const struct ib_gid *gid);
 static inline bool
 ipoib_peers_talk(const struct ipoib_peers *peers)

@@ -115,6 +115,8 @@ test_standby(void)
     pass(IPOIB_PEER_TIMEOUT + IPOIB_PEER_INTERVAL + 50);
     CHECK_INT(gw[1].role, IPOIB_ROLE_ACTIVE);
     CHECK_INT(gw[2].role, IPOIB_ROLE_STANDBY);
+    ovs_assert(ipoib_peers_has(&gw[1], &gw[0].gid));
+    pass(IPOIB_PEER_MEMORY);
     ovs_assert(!ipoib_peers_has(&gw[1], &gw[0].gid));
     dead[0] = false;
     ipoib_peers_restart(&gw[0], now);
@@ -238,6 +240,28 @@ test_share(void)
     ovs_assert(ipoib_share_has_guid(&gw[0].share, 0x101));
     ovs_assert(!ipoib_share_has_guid(&gw[0].share, 0x100));
     ovs_assert(!ipoib_share_has_guid(&gw[0].share, 0));
+
+    /* One is not heard for a moment: it may be there all the same, so its
+     * names are not taken for hosts and neighbours. */
+    deaf[0] = true;
+    pass(IPOIB_PEER_TIMEOUT + 2 * IPOIB_PEER_INTERVAL);
+    CHECK_INT(gw[0].n_present, 0);
+    CHECK_INT(gw[1].n_present, N - 2);
+    for (int i = 0; i < 2; i++) {
+        struct eth_addr mac = { .ea = { 2, 3, 4, 5, 6, 7 } };
+        struct eth_addr theirs = ipoib_share_mac(0x101 - i, mac);
+
+        ovs_assert(ipoib_share_has_guid(&gw[i].share, 0x101 - i));
+        ovs_assert(ipoib_share_has_mac(&gw[i].share, theirs));
+        ovs_assert(ipoib_peers_has(&gw[i], &gw[1 - i].gid));
+    }
+    pass(IPOIB_PEER_MEMORY);
+    for (int i = 0; i < 2; i++) {
+        ovs_assert(!ipoib_share_has_guid(&gw[i].share, 0x101 - i));
+        ovs_assert(!ipoib_peers_has(&gw[i], &gw[1 - i].gid));
+    }
+    deaf[0] = false;
+    pass(1000);
 
     /* One goes: only its hosts go to others. */
     dead[1] = true;
