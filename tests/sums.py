@@ -14,7 +14,7 @@
 """Sends known numbers of packets through a gateway, and adds its counters up.
 
     sums.py --fabric unix:PATH --interface NAME --namespace NS --port PORT
-            --eth-mtu MTU [--marked]
+            --eth-mtu MTU [--marked [--device]]
 
 Plays a host on the Ethernet interface NAME of the namespace NS, and a station
 on the soft fabric, which send packets of every kind: good, malformed, too long,
@@ -22,7 +22,8 @@ too many, to nobody.  Then reads the counters of PORT in each way there is, and
 says where they do not add up to what was sent, or differ from one another.
 Nobody else may send anything.
 
-With --marked, the host leaves checksums and segmentation to the port."""
+With --marked, the host leaves checksums and segmentation to the port; with
+--device, the port leaves those of what goes to the station to its device."""
 
 import argparse
 import ctypes
@@ -279,7 +280,7 @@ class Test:
         send(9, crowd.BROADCAST_MAC, RARP, crowd.arp(
             1, 6, 3, HOST_MAC, bytes(4), HOST_MAC, bytes(4)), "tx_taken")
 
-    def from_host_marked(self, eth_mtu):
+    def from_host_marked(self, eth_mtu, device):
         good = self.standins[STATION]
 
         def send(n, target, packet, checksum_at, segment=0):
@@ -289,16 +290,22 @@ class Test:
                 self.listen(0.005)
             self.given += n
 
+        # With the first packet, the path is asked for, without which nothing
+        # is left to a device.
+        self.host_sends(1, good, IP, udp(HOST, STATION, 60))
+        self.listen(1)
         for target in good, crowd.BROADCAST_MAC:
             send(20, target, udp(HOST, STATION, 501), 6)
             send(10, target, tcp(HOST, STATION, 1000), 16)
-        self.expect("tx_offload_csum", 60)
+        segments = 30 * -(-9960 // (eth_mtu - 40))
+        self.expect("tx_offload_csum", 30 if device else 60)
+        self.expect("tx_offload_csum_device", 30 + segments if device else 0)
+        self.expect("tx_offload_segmented_device", 30 if device else 0)
         send(30, good, tcp(HOST, STATION, 10000), 16, 1400)
         send(5, self.standins[LOST], tcp(HOST, LOST, 3000), 16, 1400)
         send(7, b"\x02\1\2\3\4\5", tcp(HOST, STATION, 3000), 16, 1400)
         self.expect("tx_offload_segmented", 42)
-        self.expect("tx_offload_segments",
-                    30 * -(-9960 // (eth_mtu - 40)) + 12 * 3)
+        self.expect("tx_offload_segments", segments + 12 * 3)
         self.expect("tx_drop_unknown_mac", 7 * 3)
         # Of another length than UDP says, and the first part of one.
         long = udp(HOST, STATION, 500)
@@ -429,12 +436,13 @@ def main():
         parser.add_argument("--" + name, required=True)
     parser.add_argument("--eth-mtu", type=int, required=True)
     parser.add_argument("--marked", action="store_true")
+    parser.add_argument("--device", action="store_true")
     options = parser.parse_args()
     test = Test(options)
     before = test.gateway.queues()
     test.meet()
     if options.marked:
-        test.from_host_marked(options.eth_mtu)
+        test.from_host_marked(options.eth_mtu, options.device)
         return test.check(before)
     test.from_host()
     test.from_station(options.eth_mtu)
