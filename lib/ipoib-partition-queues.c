@@ -106,9 +106,9 @@ partition_destroy_rxqs(struct ipoib_partition *part)
 
 /* Of the 'n_rxq_desc' buffers of a receive queue, those that are not posted at
  * first: a burst is in OVS when the next one has been received, and then a
- * chain can be posted at once.  More may be in OVS for a while; then less are
- * posted. */
-#define N_IN_OVS (2 * IPOIB_RX_CHAIN)
+ * chain, as long as both, can be posted at once.  More may be in OVS for a
+ * while; then less are posted. */
+#define N_IN_OVS (2 * NETDEV_MAX_BURST)
 BUILD_ASSERT_DECL(IPOIB_MIN_DESC >= 2 * N_IN_OVS);
 
 static int

@@ -21,8 +21,9 @@
 #include "ipoib-ring.h"
 #include "netdev.h"
 
-/* Receives are posted in chains of so many. */
-#define IPOIB_RX_CHAIN 32
+/* Receives are posted in chains of so many, those of two bursts: some of what
+ * it takes is for each chain. */
+#define IPOIB_RX_CHAIN 64
 
 struct ipoib_rxq_private {
     /* Receiving thread only. */
