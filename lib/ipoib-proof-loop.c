@@ -30,7 +30,7 @@ ipoib_proof_loop_open(struct ipoib_proof_loop *loop,
         .qp_type = IBV_QPT_UD,
         .sq_sig_all = 1,
         .cap = { .max_send_wr = n_send, .max_recv_wr = n_recv,
-                 .max_send_sge = 1, .max_recv_sge = 1 },
+                 .max_send_sge = tso ? 2 : 1, .max_recv_sge = 1 },
     };
     struct ibv_ah_attr attr = {
         .dlid = params->lid,
@@ -96,16 +96,23 @@ int
 ipoib_proof_loop_send(struct ipoib_proof_loop *loop, struct ibv_send_wr *wr,
                       const void *buf, size_t len)
 {
-    struct ibv_sge sge = {
-        .addr = (uintptr_t) buf,
-        .length = len,
-        .lkey = loop->mr->lkey,
+    size_t first = wr->opcode == IBV_WR_TSO ? len / 2 : len;
+    struct ibv_sge sges[2] = {
+        {
+            .addr = (uintptr_t) buf,
+            .length = first,
+            .lkey = loop->mr->lkey,
+        }, {
+            .addr = (uintptr_t) buf + first,
+            .length = len - first,
+            .lkey = loop->mr->lkey,
+        },
     };
     struct ibv_send_wr *bad;
 
     wr->next = NULL;
-    wr->sg_list = &sge;
-    wr->num_sge = 1;
+    wr->sg_list = sges;
+    wr->num_sge = first < len ? 2 : 1;
     wr->wr.ud.ah = loop->ah;
     wr->wr.ud.remote_qpn = loop->qp->qp_num;
     wr->wr.ud.remote_qkey = loop->params.ud.qkey;

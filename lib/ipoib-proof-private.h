@@ -42,7 +42,8 @@ void ipoib_proof_loop_close(struct ipoib_proof_loop *);
 int ipoib_proof_loop_recv(struct ipoib_proof_loop *, uint64_t id, void *buf,
                           size_t size);
 /* Sends 'len' bytes at 'buf', in 'mem', as 'wr' says; the rest of it, but for
- * 'wr_id', is set here. */
+ * 'wr_id', is set here.  The data of IBV_WR_TSO is in two pieces, as that of
+ * transmit queues may be. */
 int ipoib_proof_loop_send(struct ipoib_proof_loop *, struct ibv_send_wr *wr,
                           const void *buf, size_t len);
 /* Takes a completion: of a send, whatever its status, or of a receive that has

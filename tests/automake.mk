@@ -40,6 +40,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-proxy.c \
 	tests/test-ipoib-sa.c \
 	tests/test-ipoib-snoop.c \
+	tests/test-ipoib-soft-tso.c \
 	tests/test-ipoib-prio.c \
 	tests/test-ipoib-vlan.c \
 	tests/test-ipoib-subnet.c \
