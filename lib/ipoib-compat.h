@@ -128,6 +128,7 @@ ipoib_pkt_delete_burst(struct dp_packet *packets[], size_t n)
     struct rte_mbuf *mbufs[NETDEV_MAX_BURST];
     size_t n_mbufs = 0;
 
+    IPOIB_UNROLL
     for (size_t i = 0; i < n; i++) {
         if (packets[i] && packets[i]->source == DPBUF_DPDK) {
             mbufs[n_mbufs++] = &packets[i]->mbuf;

@@ -128,6 +128,45 @@ ipoib_index_home(const struct ipoib_index_view *view, uint64_t key,
     return home;
 }
 
+#ifdef __AVX2__
+/* The low 64 bits of products. */
+static inline ALWAYS_INLINE __m256i
+ipoib_index_multiply_four(__m256i a, __m256i b)
+{
+    __m256i ab = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), b);
+    __m256i ba = _mm256_mul_epu32(_mm256_srli_epi64(b, 32), a);
+
+    return _mm256_add_epi64(_mm256_mul_epu32(a, b),
+                            _mm256_slli_epi64(_mm256_add_epi64(ab, ba), 32));
+}
+
+/* ipoib_index_home() of four keys at once. */
+static inline ALWAYS_INLINE void
+ipoib_index_home_four(const struct ipoib_index_view *view,
+                      const uint64_t keys[], uint64_t hashes[],
+                      struct ipoib_index_bucket *homes[])
+{
+    __m256i x, hash, home;
+
+    x = ipoib_index_multiply_four(
+        _mm256_loadu_si256((const void *) keys),
+        _mm256_set1_epi64x(view->multiplier));
+    hash = _mm256_srli_epi64(ipoib_index_multiply_four(x, x), 32);
+    _mm256_storeu_si256((void *) hashes, hash);
+
+    BUILD_ASSERT(sizeof **homes == 1 << 6);
+    home = _mm256_mul_epu32(hash, _mm256_set1_epi64x(view->n_buckets));
+    home = _mm256_slli_epi64(_mm256_srli_epi64(home, 32), 6);
+    home = _mm256_add_epi64(home, _mm256_set1_epi64x(
+                                      (uintptr_t) view->buckets));
+    _mm256_storeu_si256((void *) homes, home);
+    IPOIB_UNROLL
+    for (size_t i = 0; i < 4; i++) {
+        OVS_PREFETCH(homes[i]);
+    }
+}
+#endif
+
 /* Which of 'hashes', or 'lines', of a bucket are 'value': a number with
  * IPOIB_INDEX_MASK_BITS bits for each. */
 #if defined(__SSE2__) && !defined(__AVX2__)
@@ -177,19 +216,19 @@ ipoib_index_first(unsigned int mask)
 /* The line of the first entry in 'mask'.  If it is 0, that of some entry of
  * the buckets behind 'b'; so there are IPOIB_INDEX_PAD more than n_buckets, as
  * 'b' may be the one behind the last. */
-#define IPOIB_INDEX_PAD 3
+#define IPOIB_INDEX_PAD 5
 static inline uint32_t
 ipoib_index_first_line(struct ipoib_index_bucket *b, unsigned int mask)
 {
-    enum { BEHIND = 32 };       /* Of the entry after the next bucket. */
+    enum { BEHIND = 64 };       /* Of an entry four buckets on, at most. */
     atomic_uint32_t *lines = b->lines;
     uint32_t line;
     size_t bit;
 
 #ifdef __BMI__
-    bit = _tzcnt_u32(mask);     /* BEHIND, for 0. */
+    bit = _tzcnt_u64(mask);     /* BEHIND, for 0. */
 #else
-    bit = raw_ctz(mask | UINT64_C(1) << BEHIND);
+    bit = mask ? raw_ctz(mask) : BEHIND;
 #endif
     atomic_thread_fence(memory_order_acquire);
     IPOIB_INDEX_PAUSE();

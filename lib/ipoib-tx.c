@@ -351,29 +351,40 @@ tx_append(struct tx *tx, struct dp_packet **packetp, uint8_t *eth,
     }
 }
 
-/* The source of '*packetp', whose data is at 'eth'.  Returns true, and has
- * counted it, if the packet is to be dropped. */
+/* True if the source of the frame at 'eth' is that of the last one. */
 static inline bool
-tx_source(struct tx *tx, const uint8_t *eth,
-          struct dp_packet *const *packetp)
+tx_same_source(const struct tx *tx, const uint8_t *eth)
 {
     uint64_t src;
 
     memcpy(&src, eth + ETH_ADDR_LEN, sizeof src);
-    if (src != tx->last_src) {
-        const struct ipoib_txq *txq = tx->txq;
-        uint64_t mac = ipoib_get_mac(eth + ETH_ADDR_LEN);
-        size_t place = ipoib_tx_first_place(mac);
+    return src == tx->last_src;
+}
 
-        if ((OVS_UNLIKELY(txq->tables->sources[place].mac != mac)
-             || OVS_UNLIKELY(txq->tables->sources[place].told != tx->now))
-            && ipoib_tx_tell_source(tx->txq, tx->now, mac, *packetp)) {
-            tx_drop(&tx->txq->stats.drop_loop);
-            return true;
-        }
-        tx->last_src = src;
+/* The source of 'packet', whose data is at 'eth', is another one.  Returns
+ * true, and has counted it, if the packet is to be dropped. */
+static inline bool
+tx_new_source(struct tx *tx, const uint8_t *eth,
+              const struct dp_packet *packet)
+{
+    struct ipoib_txq *txq = tx->txq;
+    uint64_t mac = ipoib_get_mac(eth + ETH_ADDR_LEN);
+    size_t place = ipoib_tx_first_place(mac);
+
+    if ((OVS_UNLIKELY(txq->tables->sources[place].mac != mac)
+         || OVS_UNLIKELY(txq->tables->sources[place].told != tx->now))
+        && ipoib_tx_tell_source(txq, tx->now, mac, packet)) {
+        tx_drop(&txq->stats.drop_loop);
+        return true;
     }
+    memcpy(&tx->last_src, eth + ETH_ADDR_LEN, sizeof tx->last_src);
     return false;
+}
+
+static inline bool
+tx_source(struct tx *tx, const uint8_t *eth, const struct dp_packet *packet)
+{
+    return !tx_same_source(tx, eth) && tx_new_source(tx, eth, packet);
 }
 
 /* Packets that are too long. */
@@ -564,7 +575,7 @@ tx_multicast(struct tx *tx, struct dp_packet **packetp, ovs_be16 type,
     } else if (ah && tx->running) {
         uint32_t n = tx_n(tx);
 
-        if (tx_source(tx, (const uint8_t *) eth, packetp)) {
+        if (tx_source(tx, (const uint8_t *) eth, *packetp)) {
             return;
         }
         tx_append(tx, packetp, dp_packet_data(*packetp), ip_len, ah,
@@ -734,7 +745,7 @@ tx_not_sent(struct tx *tx, struct dp_packet **packetp, uint64_t key,
         /* A path that is being withdrawn has an MTU of 0. */
         mtu = ah && mtu ? MIN(mtu, tx->mtu) : tx->mtu;
         ipoib_neigh_by_mac(tx->shared->neighs, &mac, 1, &msg.slot);
-        if (tx_source(tx, eth, packetp)) {
+        if (tx_source(tx, eth, *packetp)) {
             return;
         }
         ipoib_neigh_mark_used(neigh, tx->now);
@@ -766,10 +777,19 @@ tx_classify(struct dp_packet *const packets[], size_t n,
             const struct ipoib_index_view *view, struct tx_burst *burst)
 {
     uint32_t others = 0;        /* A bit for each. */
+    size_t i = 0;
 
     BUILD_ASSERT_DECL(NETDEV_MAX_BURST <= 32);
-    IPOIB_UNROLL
-    for (size_t i = 0; i < n; i++) {
+#ifdef __AVX2__
+    for (; i + 4 <= n; i += 4) {
+        others |= ipoib_classify_four(&packets[i], &burst->eths[i],
+                                      &burst->keys[i],
+                                      &burst->ip_lens[i]) << i;
+        ipoib_index_home_four(view, &burst->keys[i], &burst->hashes[i],
+                              &burst->homes[i]);
+    }
+#endif
+    for (; i < n; i++) {
         uint8_t *eth = ipoib_pkt_data(packets[i]);
         uint64_t key = ipoib_classify_plain(packets[i], eth,
                                             &burst->ip_lens[i]);
@@ -782,8 +802,7 @@ tx_classify(struct dp_packet *const packets[], size_t n,
         burst->homes[i] = ipoib_index_home(view, key, &burst->hashes[i]);
     }
     for (; OVS_UNLIKELY(others); others = zero_rightmost_1bit(others)) {
-        size_t i = raw_ctz(others);
-
+        i = raw_ctz(others);
         burst->keys[i] = ipoib_classify_any(packets[i], burst->eths[i],
                                             &burst->ip_lens[i]);
         burst->homes[i] = ipoib_index_home(view, burst->keys[i],
@@ -850,10 +869,11 @@ tx_class_ah(struct tx *tx, struct ipoib_neigh_fast *neigh, struct ibv_ah *ah)
 
 /* Sends packet 'i', or finds out what is wrong with it. */
 static __attribute__((__noinline__)) void
-tx_one(struct tx *tx, struct dp_packet **packetp, struct tx_burst *burst,
+tx_one(struct tx *tx, struct dp_packet *packets[], struct tx_burst *burst,
        size_t i)
 {
     struct ipoib_neigh_fast *neigh = tx_neigh(tx, burst, i);
+    struct dp_packet **packetp = &packets[i];
     uint32_t ip_len = burst->ip_lens[i];
     bool tso = tx->txq->tso != NULL;
     struct ibv_ah *ah;
@@ -862,7 +882,7 @@ tx_one(struct tx *tx, struct dp_packet **packetp, struct tx_burst *burst,
     if (OVS_UNLIKELY(!ah)
         || (!tso && (ip_len > tx->limit || ip_len > neigh->mtu))) {
         tx_not_sent(tx, packetp, burst->keys[i], ip_len, neigh, ah);
-    } else if (!tx_source(tx, burst->eths[i], packetp)) {
+    } else if (!tx_source(tx, burst->eths[i], *packetp)) {
         ipoib_neigh_mark_used(neigh, tx->now);
         if (tx->class) {
             ah = tx_class_ah(tx, neigh, ah);
@@ -877,6 +897,14 @@ tx_one(struct tx *tx, struct dp_packet **packetp, struct tx_burst *burst,
     }
 }
 
+/* The largest IP packet that is just sent: none, if there may be no room for
+ * 'n' packets. */
+static __attribute__((__noinline__)) size_t
+tx_limit(const struct tx *tx, size_t n)
+{
+    return tx->out.next + n <= tx->out.end ? tx->limit : 0;
+}
+
 /* Last pass: makes the WRs of 'n' packets, in order.  What is not just sent is
  * for tx_one().  'classes' says that they are of a class other than 0. */
 static inline ALWAYS_INLINE void
@@ -884,9 +912,9 @@ tx_make_burst(struct tx *tx, struct dp_packet *packets[], size_t n,
               struct tx_burst *burst, bool classes)
 {
     const ssize_t max_inline = tx->max_inline;
-    const size_t limit = tx->limit;
     const uint32_t now = tx->now;
     struct tx_out out = tx->out;
+    size_t limit = tx_limit(tx, n);
 
     for (size_t i = 0; i < n; i++) {
         struct ipoib_neigh_fast *neigh = burst->neighs[i];
@@ -899,9 +927,9 @@ tx_make_burst(struct tx *tx, struct dp_packet *packets[], size_t n,
         }
         atomic_read_explicit(&neigh->ah, &ah, memory_order_acquire);
         if (OVS_LIKELY(ah) && OVS_LIKELY(ip_len <= limit)
-            && OVS_LIKELY((uint32_t) ip_len <= neigh->mtu)
-            && OVS_LIKELY(out.next < out.end)) {
-            if (!tx_source(tx, eth, &packets[i])) {
+            && OVS_LIKELY((uint32_t) ip_len <= neigh->mtu)) {
+            if (tx_same_source(tx, eth)
+                || !tx_new_source(tx, eth, packets[i])) {
                 ipoib_neigh_mark_used(neigh, now);
                 if (classes) {
                     ah = tx_class_ah(tx, neigh, ah);
@@ -913,8 +941,9 @@ tx_make_burst(struct tx *tx, struct dp_packet *packets[], size_t n,
             }
         } else {
             tx->out = out;
-            tx_one(tx, &packets[i], burst, i);
+            tx_one(tx, packets, burst, i);
             out = tx->out;
+            limit = tx_limit(tx, n - i);
         }
     }
     tx->out = out;
@@ -945,13 +974,12 @@ tx_slice(struct tx *tx, struct dp_packet *packets[], size_t n)
 }
 
 static void
-tx_init(struct tx *tx, struct ipoib_txq *txq)
+tx_init(struct tx *tx, struct ipoib_txq *txq, unsigned int class)
 {
     struct ipoib_shared *shared = txq->shared;
     uint32_t qkey;
     bool clamp;
 
-    memset(tx, 0, sizeof *tx);
     tx->txq = txq;
     tx->slots = txq->slots;
     tx->shared = shared;
@@ -962,8 +990,15 @@ tx_init(struct tx *tx, struct ipoib_txq *txq)
         ipoib_txq_prepare(txq, qkey);
     }
     tx->out.next = txq->slots->wrs;
+    tx->out.bytes = 0;
+    tx->multicast = 0;
+    tx->not_inline = false;
+    tx->region.start = tx->region.end = 0;
+    tx->last_src = 0;
+    tx->class = class;
     tx->max_inline = (ssize_t) txq->slots->max_inline - IPOIB_HEADER_LEN;
     tx->share = ipoib_share_active(shared->share);
+    tx->clamp = 0;
     atomic_read_relaxed(&shared->clamp_mss, &clamp);
     if (OVS_UNLIKELY(clamp)) {
         uint32_t eth_mtu;
@@ -991,8 +1026,7 @@ IPOIB_VARIANT(ipoib_tx_batch)(struct ipoib_txq *txq,
         return;
     }
 
-    tx_init(&tx, txq);
-    tx.class = class;
+    tx_init(&tx, txq, class);
     IPOIB_BATCH_SLICES (packets, n, batch) {
         if (OVS_UNLIKELY(standby)) {
             tx_standby(&tx, packets, n);
