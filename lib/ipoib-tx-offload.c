@@ -25,6 +25,10 @@
 #include "packets.h"
 #include "util.h"
 
+/* Devices are tried with segments of 512 bytes: what a guest wants to be cut
+ * into much shorter ones is not for them. */
+#define MIN_TSO_SIZE 256
+
 /* Packets are gathered, and sent when there are NETDEV_MAX_BURST of them: such
  * as are complete, or such of which the device is to compute the checksum. */
 struct tx_offload {
@@ -117,8 +121,8 @@ offload_tso(struct tx_offload *tx, struct dp_packet *packet,
 {
     const struct ipoib_offload *all = &segments->all;
 
-    if (segments->len > tx->max_tso || all->ip_len <= way->path_mtu
-        || !is_for_device(way, all, 0)) {
+    if (segments->len > tx->max_tso || segments->size < MIN_TSO_SIZE
+        || all->ip_len <= way->path_mtu || !is_for_device(way, all, 0)) {
         return false;
     }
     offload_flush(tx);          /* First what came before it. */

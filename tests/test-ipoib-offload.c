@@ -957,6 +957,10 @@ check_tx_tso(void)
     send_long(gw, neigh, &s, 2, 1984);
     atomic_store_relaxed(&gw->shared.eth_mtu, 540);
     send_long(gw, neigh, &s, 7, 480);
+    atomic_store_relaxed(&gw->shared.eth_mtu, 60 + 256);
+    send_long(gw, neigh, &s, 12, 256);
+    atomic_store_relaxed(&gw->shared.eth_mtu, 60 + 255);
+    send_long(gw, neigh, &s, 0, 0); /* Too short. */
     s.len = 1500;
     send_long(gw, neigh, &s, 0, 0);
     atomic_store_relaxed(&gw->shared.eth_mtu, 0);
