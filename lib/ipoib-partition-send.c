@@ -109,22 +109,18 @@ partition_post(struct ipoib_partition *part, uint32_t sqpn,
                struct dp_packet *packet, struct ibv_ah *ah, uint32_t dqpn)
 {
     struct ipoib_tx_stats *stats = &part->tx_stats;
-    struct ibv_qp *qp = ipoib_hostqps_find(part->hostqps, sqpn);
+    struct ibv_qp *qp;
     int error;
 
+    /* What has completed goes first, so that few slots are ever used. */
+    ipoib_ctlq_run(part->ctlq, ctlq_error, part);
+    qp = ipoib_hostqps_find(part->hostqps, sqpn);
     if (!qp && part->n_rxq) {
         qp = part->rxqs[0]->base_qp;
     }
-    error = qp ? 0 : ENODEV;
-    for (int i = 0; !error && i < 2; i++) {
-        error = ipoib_ctlq_send(part->ctlq, qp, packet, ah, dqpn,
-                                part->ud.qkey);
-        if (error != EAGAIN) {
-            break;
-        }
-        ipoib_ctlq_run(part->ctlq, ctlq_error, part);
-        error = i ? EAGAIN : 0;
-    }
+    error = qp ? ipoib_ctlq_send(part->ctlq, qp, packet, ah, dqpn,
+                                 part->ud.qkey)
+            : ENODEV;
     if (!error) {
         ipoib_count(&stats->packets, 1);
         ipoib_count(&stats->bytes, dp_packet_size(packet) - IPOIB_HEADER_LEN

@@ -142,6 +142,31 @@ soft_ack_cq_events(struct ibv_cq *cq_, unsigned int n)
     }
 }
 
+/* A ring of up to so many bytes has its memory at once. */
+#define SMALL_RING ((size_t) 16 << 10)
+
+/* A ring of zeros.  Of a big one, most queues never use but the beginning. */
+static struct soft_cqe *
+ring_alloc(uint32_t n)
+{
+    size_t size = n * sizeof(struct soft_cqe);
+
+    return size <= SMALL_RING ? xzalloc_cacheline(size)
+                              : ipoib_pages_map(size);
+}
+
+static void
+ring_free(struct soft_cqe *ring, uint32_t n)
+{
+    size_t size = n * sizeof *ring;
+
+    if (size <= SMALL_RING) {
+        free_cacheline(ring);
+    } else {
+        ipoib_pages_unmap(ring, size);
+    }
+}
+
 struct ibv_cq *
 soft_create_cq(struct ibv_context *ctx, int cqe, void *cq_context,
                struct ibv_comp_channel *channel, int comp_vector)
@@ -163,7 +188,7 @@ soft_create_cq(struct ibv_context *ctx, int cqe, void *cq_context,
     cq->cq.channel = channel;
     cq->cq.cq_context = cq_context;
     cq->cq.cqe = n;
-    cq->ring = ipoib_pages_map(n * sizeof *cq->ring);
+    cq->ring = ring_alloc(n);
     cq->mask = n - 1;
     atomic_init(&cq->prod, 0);
     atomic_init(&cq->cons, 0);
@@ -215,7 +240,7 @@ soft_destroy_cq(struct ibv_cq *cq_)
     soft_event_forget(hca, cq_, &cq->events);
     ovs_mutex_destroy(&cq->mutex);
     free(ovsrcu_get_protected(struct soft_group_qps *, &cq->source_qps));
-    ipoib_pages_unmap(cq->ring, (cq->mask + 1) * sizeof *cq->ring);
+    ring_free(cq->ring, cq->mask + 1);
     free_cacheline(cq);
     return 0;
 }
