@@ -21,6 +21,7 @@
 
 #include "ipoib-compat.h"
 #include "ipoib-pool.h"
+#include "ipoib-ring-private.h"
 #include "ipoib-rx.h"
 #include "util.h"
 
@@ -211,7 +212,7 @@ measure_held(struct held *held, size_t n_ring, size_t n_windows)
     held_prepare(held);
     held_run(held);
     held_finish(held);
-    ovs_assert(held->rxq->n_posted == held->rxq->n_desc);
+    ovs_assert(held->rxq->n_desc - held->rxq->n_posted < IPOIB_RX_CHAIN);
 }
 
 void
