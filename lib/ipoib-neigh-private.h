@@ -61,6 +61,20 @@ ipoib_neigh_find_batch(const struct ipoib_neigh_view *view,
     }
 }
 
+/* Reads what ipoib_neigh_find_batch() has prefetched, since a processor may
+ * drop prefetches while it waits for many lines: a Zen 4 from 22 on.  Reads
+ * are not dropped, and close together, so that it waits for all at a time. */
+static inline void
+ipoib_neigh_read_batch(struct ipoib_neigh_fast *const neighs[], size_t n)
+{
+    IPOIB_UNROLL
+    for (size_t i = 0; i < n; i++) {
+        const volatile uint32_t *qpn = &neighs[i]->qpn;
+
+        (void) *qpn;
+    }
+}
+
 /* The neighbour with 'key', or NULL. */
 struct ipoib_neigh_fast *
 ipoib_neigh_search_mac(const struct ipoib_neigh_table *, uint64_t key);
