@@ -84,6 +84,8 @@ struct ipoib_pool {
     /* Data path. */
     struct ipoib_pkt_fresh fresh; /* Zero-copy: as every packet begins. */
     const struct ipoib_pool_ops *ops;
+    ATOMIC(struct ipoib_pool *) next; /* Further pool, or NULL: it has not
+                                       * grown.  Set once. */
     uintptr_t frames;           /* The first one; set by init(). */
     uint64_t reciprocal;
     uint32_t stride;
@@ -107,6 +109,7 @@ struct ipoib_pool {
     bool tag_used[UINT8_MAX];   /* Index 0 stays false. */
     const struct ipoib_verbs *verbs;
     struct ibv_pd *pd;
+    int numa_id;
     struct ibv_mr *mr;          /* NULL once detached. */
     atomic_uint32_t lkey;       /* 0 once detached. */
     atomic_bool detached;
@@ -133,6 +136,43 @@ ipoib_pool_id(const struct ipoib_pool *pool, size_t index)
     return ((uintptr_t) ipoib_pool_frame(pool, index) + colour
             + pool->data_ofs);
 }
+
+/* The further pool that follows 'pool', or NULL. */
+static inline struct ipoib_pool *
+ipoib_pool_next(const struct ipoib_pool *pool)
+{
+    struct ipoib_pool *next;
+
+    atomic_read_explicit(&CONST_CAST(struct ipoib_pool *, pool)->next, &next,
+                         memory_order_acquire);
+    return next;
+}
+
+/* For a pool, and all by which it has grown. */
+#define IPOIB_POOL_FOR_EACH(POOL, FIRST) \
+    for (POOL = (FIRST); POOL; POOL = ipoib_pool_next(POOL))
+
+/* True if 'addr' (a buffer's id, or its packet) is in 'pool' itself. */
+static inline bool
+ipoib_pool_has(const struct ipoib_pool *pool, uintptr_t addr)
+{
+    return addr - pool->frames < pool->n_frames * pool->stride;
+}
+
+/* That of 'pool', and of those by which it has grown, which has 'addr'; NULL
+ * if it is elsewhere. */
+static inline struct ipoib_pool *
+ipoib_pool_find(struct ipoib_pool *pool, uintptr_t addr)
+{
+    while (pool && !ipoib_pool_has(pool, addr)) {
+        pool = ipoib_pool_next(pool);
+    }
+    return pool;
+}
+
+/* Takes up to 'n' buffers from those by which 'pool' has grown. */
+size_t ipoib_pool_get_further(struct ipoib_pool *pool, uint64_t ids[],
+                              size_t n);
 
 /* The packet of buffer 'id'.  Pools that copy use its tag alone. */
 static inline struct dp_packet *
@@ -177,7 +217,8 @@ ipoib_pool_tag(uint64_t id)
 }
 
 /* Zero-copy pools only: buffer 'id' becomes a packet of 'len' bytes from
- * IPOIB_POOL_FRAME_OFS on; 'fresh' is the pool's. */
+ * IPOIB_POOL_FRAME_OFS on; 'fresh' is the pool's, or that of the pool that has
+ * grown by it, which is the same. */
 static inline ALWAYS_INLINE struct dp_packet *
 ipoib_pool_wrap(uint64_t id, size_t len, const struct ipoib_pkt_fresh *fresh)
 {

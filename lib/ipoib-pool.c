@@ -188,10 +188,68 @@ ipoib_pool_fill(struct ipoib_pool *pool)
     }
 }
 
-static int
-pool_init(struct ipoib_pool *pool, int numa_id)
+/* As ipoib_pool_reg_mr(), but failure is logged as 'level' says. */
+static struct ibv_mr *
+reg_mr(const struct ipoib_verbs *verbs, struct ibv_pd *pd, void *addr,
+       size_t len, int access, enum vlog_level level)
 {
-    int error = pool->ops->init(pool, numa_id);
+    const struct rlimit unlimited = { RLIM_INFINITY, RLIM_INFINITY };
+    struct ibv_mr *mr;
+    int error = 0;
+
+    /* A device may pin what it cannot write as it stands: pages that nobody
+     * has touched are all the zero page then, and what is stored there later
+     * goes to other pages, that the device does not see. */
+    access |= IBV_ACCESS_LOCAL_WRITE;
+    mr = verbs->reg_mr(pd, addr, len, access);
+    if (!mr) {
+        error = errno;
+    }
+    if ((error == ENOMEM || error == EPERM)
+        && !setrlimit(RLIMIT_MEMLOCK, &unlimited)) {
+        mr = verbs->reg_mr(pd, addr, len, access);
+        error = mr ? 0 : errno;
+    }
+    if (error) {
+        VLOG(level, "registering %"PRIuSIZE" bytes failed (%s); the limit of "
+             "locked memory (RLIMIT_MEMLOCK) may be too low",
+             len, ovs_strerror(error));
+        errno = error;
+    }
+    return mr;
+}
+
+struct ibv_mr *
+ipoib_pool_reg_mr(const struct ipoib_verbs *verbs, struct ibv_pd *pd,
+                  void *addr, size_t len, int access)
+{
+    return reg_mr(verbs, pd, addr, len, access, VLL_ERR);
+}
+
+/* A pool of the kind of 'ops' without memory. */
+static struct ipoib_pool *
+pool_new(const struct ipoib_pool_ops *ops,
+         const struct ipoib_verbs *verbs, struct ibv_pd *pd,
+         size_t n, size_t size, int numa_id)
+{
+    struct ipoib_pool *pool = xzalloc_cacheline(sizeof *pool);
+
+    pool->ops = ops;
+    pool->verbs = verbs;
+    pool->pd = pd;
+    pool->numa_id = numa_id;
+    pool->n = pool->n_frames = n;
+    pool->size = size;
+    atomic_init(&pool->next, NULL);
+    atomic_init(&pool->detached, false);
+    ipoib_magazine_attach(pool);
+    return pool;
+}
+
+static int
+pool_init(struct ipoib_pool *pool, enum vlog_level level)
+{
+    int error = pool->ops->init(pool, pool->numa_id);
 
     if (error) {
         return error;
@@ -206,36 +264,13 @@ pool_init(struct ipoib_pool *pool, int numa_id)
         ipoib_pkt_fresh_init(&pool->fresh, ipoib_pool_packet(id));
         pool->ops->put(pool, &id, 1);
     }
-    pool->mr = ipoib_pool_reg_mr(pool->verbs, pool->pd, pool->base,
-                                 pool->length, IBV_ACCESS_LOCAL_WRITE);
+    pool->mr = reg_mr(pool->verbs, pool->pd, pool->base, pool->length,
+                      IBV_ACCESS_LOCAL_WRITE, level);
     if (!pool->mr) {
         return errno;
     }
     atomic_init(&pool->lkey, pool->mr->lkey);
     return 0;
-}
-
-/* Makes a pool of the kind of 'ops', or stores an error in '*errorp'. */
-static struct ipoib_pool *
-pool_create(const struct ipoib_pool_ops *ops,
-            const struct ipoib_verbs *verbs, struct ibv_pd *pd,
-            size_t n, size_t mtu, int numa_id, int *errorp)
-{
-    struct ipoib_pool *pool = xzalloc_cacheline(sizeof *pool);
-
-    pool->ops = ops;
-    pool->verbs = verbs;
-    pool->pd = pd;
-    pool->n = pool->n_frames = n;
-    pool->size = IPOIB_GRH_SPACE + mtu;
-    atomic_init(&pool->detached, false);
-    ipoib_magazine_attach(pool);
-    *errorp = pool_init(pool, numa_id);
-    if (*errorp) {
-        pool_free(pool);
-        return NULL;
-    }
-    return pool;
 }
 
 struct ipoib_pool *
@@ -252,8 +287,13 @@ ipoib_pool_create(const struct ipoib_verbs *verbs, struct ibv_pd *pd,
         if (only && strcmp(only, ops->name)) {
             continue;
         }
-        pool = pool_create(ops, verbs, pd, n, mtu, numa_id, &error);
-        if (!pool && error != EPROTONOSUPPORT) {
+        pool = pool_new(ops, verbs, pd, n, IPOIB_GRH_SPACE + mtu, numa_id);
+        error = pool_init(pool, VLL_ERR);
+        if (error) {
+            pool_free(pool);
+            pool = NULL;
+        }
+        if (error && error != EPROTONOSUPPORT) {
             VLOG_INFO("cannot have %"PRIuSIZE" buffers of kind %s (%s)",
                       n, ops->name, ovs_strerror(error));
         }
@@ -267,42 +307,40 @@ ipoib_pool_create(const struct ipoib_verbs *verbs, struct ibv_pd *pd,
     return pool;
 }
 
-struct ibv_mr *
-ipoib_pool_reg_mr(const struct ipoib_verbs *verbs, struct ibv_pd *pd,
-                  void *addr, size_t len, int access)
+/* All of the new pool's inside is there when others come to see it. */
+int
+ipoib_pool_grow(struct ipoib_pool *first)
 {
-    const struct rlimit unlimited = { RLIM_INFINITY, RLIM_INFINITY };
-    struct ibv_mr *mr;
+    size_t max = MIN(IPOIB_POOL_MAX_GROWTH * first->n, IPOIB_POOL_MAX_BUFS);
+    struct ipoib_pool *last = first, *pool;
+    size_t total = 0;
     int error;
 
-    /* A device may pin what it cannot write as it stands: pages that nobody
-     * has touched are all the zero page then, and what is stored there later
-     * goes to other pages, that the device does not see. */
-    access |= IBV_ACCESS_LOCAL_WRITE;
-    mr = verbs->reg_mr(pd, addr, len, access);
-    if (!mr && (errno == ENOMEM || errno == EPERM)
-        && !setrlimit(RLIMIT_MEMLOCK, &unlimited)) {
-        mr = verbs->reg_mr(pd, addr, len, access);
+    IPOIB_POOL_FOR_EACH (pool, first) {
+        total += pool->n;
+        last = pool;
     }
-    if (!mr) {
-        error = errno;
-        VLOG_ERR("registering %"PRIuSIZE" bytes failed (%s); the limit of "
-                 "locked memory (RLIMIT_MEMLOCK) may be too low",
-                 len, ovs_strerror(error));
-        errno = error;
+    if (total >= max) {
+        return ERANGE;
     }
-    return mr;
+    pool = pool_new(first->ops, first->verbs, first->pd,
+                    MIN(total, max - total), first->size, first->numa_id);
+    error = pool_init(pool, VLL_INFO);
+    if (error) {
+        pool_free(pool);
+        return error;
+    }
+    publish(pool);
+    atomic_store_explicit(&last->next, pool, memory_order_release);
+    return 0;
 }
 
 /* Threads that are about to send one of the pool's packets may have its lkey:
  * they are done after a grace period, but what they have posted may not be
  * sent by then.  Such a send fails with an error completion. */
-void
-ipoib_pool_detach(struct ipoib_pool *pool)
+static void
+pool_detach(struct ipoib_pool *pool)
 {
-    if (!pool) {
-        return;
-    }
     unpublish(pool);
     atomic_store_relaxed(&pool->detached, true);
     atomic_store_relaxed(&pool->lkey, 0);
@@ -320,6 +358,20 @@ ipoib_pool_detach(struct ipoib_pool *pool)
     detached[n_detached++] = pool;
     ovs_mutex_unlock(&pools_mutex);
     ipoib_magazine_flush(pool);
+}
+
+/* Those by which 'pool' has grown go by themselves from now on, each when its
+ * last buffer is back. */
+void
+ipoib_pool_detach(struct ipoib_pool *pool)
+{
+    while (pool) {
+        struct ipoib_pool *next = ipoib_pool_next(pool);
+
+        atomic_store_relaxed(&pool->next, NULL);
+        pool_detach(pool);
+        pool = next;
+    }
     ipoib_pool_sweep();
 }
 
@@ -358,10 +410,23 @@ ipoib_pool_tag_alloc(struct ipoib_pool *pool)
 }
 
 size_t
+ipoib_pool_get_further(struct ipoib_pool *pool, uint64_t ids[], size_t n)
+{
+    size_t n_got = 0;
+
+    while (n_got < n && (pool = ipoib_pool_next(pool)) != NULL) {
+        n_got += ipoib_magazine_get(pool, &ids[n_got], n - n_got);
+    }
+    return n_got;
+}
+
+size_t
 ipoib_pool_get_ids(struct ipoib_pool *pool, uint8_t tag, uint64_t ids[],
                    size_t n)
 {
-    n = ipoib_magazine_get(pool, ids, n);
+    size_t n_first = ipoib_magazine_get(pool, ids, n);
+
+    n = n_first + ipoib_pool_get_further(pool, &ids[n_first], n - n_first);
     for (size_t i = 0; i < n; i++) {
         ipoib_pool_set_tag(ids[i], tag);
     }
@@ -371,7 +436,6 @@ ipoib_pool_get_ids(struct ipoib_pool *pool, uint8_t tag, uint64_t ids[],
 size_t
 ipoib_pool_get(struct ipoib_pool *pool, struct ipoib_buf bufs[], size_t n)
 {
-    uint32_t lkey = ipoib_pool_lkey(pool);
     size_t i;
 
     for (i = 0; i < n; i++) {
@@ -382,7 +446,7 @@ ipoib_pool_get(struct ipoib_pool *pool, struct ipoib_buf bufs[], size_t n)
         }
         buf->data = (void *) (uintptr_t) buf->id;
         buf->size = pool->size;
-        buf->lkey = lkey;
+        buf->lkey = ipoib_pool_lkey(ipoib_pool_find(pool, buf->id));
     }
     return i;
 }
@@ -392,23 +456,26 @@ ipoib_pool_put(struct ipoib_pool *pool, uint64_t id)
 {
     ovs_assert(ipoib_pool_tag(id));
     ipoib_pool_packet(id)->packet_type = htonl(PT_ETH);
-    ipoib_magazine_put(pool, &id, 1);
+    ipoib_magazine_put(ipoib_pool_find(pool, id), &id, 1);
 }
 
 size_t
-ipoib_pool_reclaim(struct ipoib_pool *pool, uint8_t tag)
+ipoib_pool_reclaim(struct ipoib_pool *first, uint8_t tag)
 {
+    struct ipoib_pool *pool;
     size_t n = 0;
 
-    for (size_t i = 0; i < pool->n_frames; i++) {
-        uint64_t id = ipoib_pool_id(pool, i);
+    IPOIB_POOL_FOR_EACH (pool, first) {
+        for (size_t i = 0; i < pool->n_frames; i++) {
+            uint64_t id = ipoib_pool_id(pool, i);
 
-        if ((ipoib_pool_tag(id) & ~IPOIB_POOL_TAG_MARK) == tag) {
-            ipoib_pool_put(pool, id);
-            n++;
+            if ((ipoib_pool_tag(id) & ~IPOIB_POOL_TAG_MARK) == tag) {
+                ipoib_pool_put(pool, id);
+                n++;
+            }
         }
     }
-    pool->tag_used[tag] = false;
+    first->tag_used[tag] = false;
     return n;
 }
 
@@ -451,18 +518,15 @@ ipoib_pool_buf_size(const struct ipoib_pool *pool)
     return pool->size;
 }
 
-/* True if 'packet' is one of 'pool'. */
-static bool
-pool_has(const struct ipoib_pool *pool, const struct dp_packet *packet)
-{
-    return (uintptr_t) packet - pool->frames < pool->n_frames * pool->stride;
-}
-
 uint32_t
-ipoib_pool_packet_lkey(const struct ipoib_pool *pool,
+ipoib_pool_packet_lkey(const struct ipoib_pool *first,
                        const struct dp_packet *packet)
 {
-    return pool_has(pool, packet) ? ipoib_pool_lkey(pool) : 0;
+    const struct ipoib_pool *pool
+        = ipoib_pool_find(CONST_CAST(struct ipoib_pool *, first),
+                          (uintptr_t) packet);
+
+    return pool ? ipoib_pool_lkey(pool) : 0;
 }
 
 struct ipoib_region
@@ -483,7 +547,8 @@ ipoib_pool_region(const struct ibv_pd *pd, const struct dp_packet *packet)
         struct ipoib_pool *pool;
 
         atomic_read_explicit(&attached[i], &pool, memory_order_acquire);
-        if (pool && pool->pd == pd && pool_has(pool, packet)) {
+        if (pool && pool->pd == pd
+            && ipoib_pool_has(pool, (uintptr_t) packet)) {
             uint32_t lkey = ipoib_pool_lkey(pool);
 
             return lkey ? (struct ipoib_region) {
@@ -496,24 +561,37 @@ ipoib_pool_region(const struct ibv_pd *pd, const struct dp_packet *packet)
     return none;
 }
 
-void
-ipoib_pool_get_stats(const struct ipoib_pool *pool_,
-                     struct ipoib_pool_stats *stats)
+/* Adds those of 'pool' itself to 'stats'. */
+static void
+pool_add_stats(struct ipoib_pool *pool, struct ipoib_pool_stats *stats)
 {
-    struct ipoib_pool *pool = CONST_CAST(struct ipoib_pool *, pool_);
+    size_t n_free = pool->ops->count(pool) + ipoib_magazine_count(pool);
     size_t n_own = 0;
 
     for (size_t i = 0; i < pool->n_frames; i++) {
         n_own += ipoib_pool_tag(ipoib_pool_id(pool, i)) != 0;
     }
-    stats->kind = pool->ops->name;
-    stats->n_bufs = pool->n;
-    stats->n_free = pool->ops->count(pool) + ipoib_magazine_count(pool);
-    stats->n_posted = n_own;
+    stats->n_bufs += pool->n;
+    stats->n_free += n_free;
+    stats->n_posted += n_own;
     /* The counters move while they are read. */
-    stats->n_packets = pool->n - MIN(pool->n, stats->n_free + n_own);
-    stats->memory = pool->memory;
-    stats->zero_copy = pool->ops->zero_copy;
+    stats->n_packets += pool->n - MIN(pool->n, n_free + n_own);
+    stats->memory += pool->memory;
+}
+
+void
+ipoib_pool_get_stats(const struct ipoib_pool *first,
+                     struct ipoib_pool_stats *stats)
+{
+    struct ipoib_pool *pool;
+
+    *stats = (struct ipoib_pool_stats) {
+        .kind = first->ops->name,
+        .zero_copy = first->ops->zero_copy,
+    };
+    IPOIB_POOL_FOR_EACH (pool, CONST_CAST(struct ipoib_pool *, first)) {
+        pool_add_stats(pool, stats);
+    }
 }
 
 /* The store. */

@@ -34,6 +34,10 @@
  * anywhere in OVS (another port's queue, an upcall, conntrack's reassembly)
  * when a port goes.  Its memory regions end with ipoib_pool_detach().
  *
+ * A pool can grow, while it is in use, by further pools that have chunks and
+ * memory regions of their own.  Whoever has the first one has all of them:
+ * buffers come from the first that has some.  It never shrinks.
+ *
  * Thread-safety: any thread may get and put.  Each has some free frames at
  * hand (see ipoib-pool-magazine.h), so that a lock is taken only now and then,
  * and never by one that receives and frees at the same rate.
@@ -57,6 +61,13 @@ struct ipoib_pool;
 struct ipoib_pool *ipoib_pool_create(const struct ipoib_verbs *,
                                      struct ibv_pd *, size_t n, size_t mtu,
                                      int numa_id);
+/* Doubles the pool, which has IPOIB_POOL_MAX_GROWTH times as many buffers as
+ * at first, and IPOIB_POOL_MAX_BUFS at most.  ERANGE if it has that many
+ * already, another errno if there is no memory; then nothing has changed.  One
+ * thread at a time, but others may use the pool meanwhile. */
+#define IPOIB_POOL_MAX_GROWTH 16
+#define IPOIB_POOL_MAX_BUFS 65536
+int ipoib_pool_grow(struct ipoib_pool *);
 /* The memory regions end; nothing is posted any more.  The memory is freed
  * when the last buffer is back. */
 void ipoib_pool_detach(struct ipoib_pool *);
@@ -81,6 +92,7 @@ size_t ipoib_pool_get_ids(struct ipoib_pool *, uint8_t tag, uint64_t ids[],
 /* Puts back all buffers that are marked with 'tag' and frees the tag; returns
  * how many.  Nobody may use them any more. */
 size_t ipoib_pool_reclaim(struct ipoib_pool *, uint8_t tag);
+/* Before ipoib_pool_detach() only. */
 void ipoib_pool_put(struct ipoib_pool *, uint64_t id);
 void *ipoib_pool_data(const struct ipoib_pool *, uint64_t id);
 
@@ -115,6 +127,7 @@ ipoib_region_has(const struct ipoib_region *region, uintptr_t addr, size_t len)
 struct ipoib_region ipoib_pool_region(const struct ibv_pd *pd,
                                       const struct dp_packet *);
 
+/* Of the first pool, if it has grown. */
 uint32_t ipoib_pool_lkey(const struct ipoib_pool *);
 size_t ipoib_pool_buf_size(const struct ipoib_pool *); /* 40 + MTU. */
 

@@ -71,11 +71,24 @@ rxq_take(struct ipoib_rxq *rxq, uint64_t ids[], size_t n)
 
     n_got = n_spare + ipoib_magazine_get(rxq->pool, &ids[n_spare],
                                          n - n_spare);
+    if (OVS_UNLIKELY(n_got < n)) {
+        n_got += ipoib_pool_get_further(rxq->pool, &ids[n_got], n - n_got);
+    }
     priv->starved = n_got < n && rxq->n_posted < rxq->n_desc / 2;
     if (OVS_UNLIKELY(priv->starved)) {
         ipoib_count(&rxq->stats.no_buffer, 1);
     }
     return n_got;
+}
+
+/* The pool has grown: each buffer may be in another memory region. */
+static __attribute__((__noinline__)) void
+rxq_set_lkeys(struct ipoib_rxq *rxq, const uint64_t ids[], size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        rxq->priv->sge[i].lkey
+            = ipoib_pool_lkey(ipoib_pool_find(rxq->pool, ids[i]));
+    }
 }
 
 /* Only what differs from one receive to the other is written into its WR. */
@@ -100,6 +113,9 @@ IPOIB_VARIANT(ipoib_rxq_refill)(struct ipoib_rxq *rxq)
 
             ipoib_pool_packet(id)->packet_type = type;
             priv->wr[i].wr_id = priv->sge[i].addr = id;
+        }
+        if (OVS_UNLIKELY(ipoib_pool_next(rxq->pool))) {
+            rxq_set_lkeys(rxq, ids, n);
         }
         posted = rxq_post(rxq, n);
         rxq->n_posted += posted;

@@ -24,8 +24,10 @@ VLOG_DEFINE_THIS_MODULE(ipoib_rx_search);
 
 /* Calls for each buffer of 'rxq' that bears 'tag'. */
 #define RXQ_FOR_EACH_TAGGED(ID, TAG, RXQ)                                   \
-    for (size_t i__ = 0; i__ < (RXQ)->pool->n_frames; i__++)                \
-        if (ID = ipoib_pool_id((RXQ)->pool, i__), ipoib_pool_tag(ID) == (TAG))
+    for (struct ipoib_pool *pool__ = (RXQ)->pool; pool__;                   \
+         pool__ = ipoib_pool_next(pool__))                                  \
+        for (size_t i__ = 0; i__ < pool__->n_frames; i__++)                 \
+            if (ID = ipoib_pool_id(pool__, i__), ipoib_pool_tag(ID) == (TAG))
 
 /* Takes back the lost buffers, and counts those that are posted. */
 static void

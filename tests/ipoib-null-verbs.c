@@ -48,6 +48,7 @@ null_post_recv__(struct null_hca *hca, struct ibv_recv_wr *wr,
         hca->posted[i].wr_id = wr->wr_id;
         hca->posted[i].addr = wr->sg_list->addr;
         hca->posted[i].length = wr->sg_list->length;
+        hca->posted[i].lkey = wr->sg_list->lkey;
         hca->posted_head++;
     }
     return 0;
@@ -224,8 +225,13 @@ static struct ibv_mr *
 null_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
             int access OVS_UNUSED)
 {
-    struct ibv_mr *mr = xzalloc(sizeof *mr);
+    struct ibv_mr *mr;
 
+    if (hca_of(pd->context)->refuse_mr) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    mr = xzalloc(sizeof *mr);
     mr->pd = pd;
     mr->context = pd->context;
     mr->addr = addr;

@@ -63,10 +63,11 @@ struct null_hca {
 
     /* Objects that exist. */
     int n_objects;
+    bool refuse_mr;             /* No memory is registered any more. */
     uint32_t next_qpn;
 
     /* Buffers posted to receive, first in, first out. */
-    struct { uint64_t wr_id, addr; uint32_t length; } posted[NULL_MAX];
+    struct { uint64_t wr_id, addr; uint32_t length, lkey; } posted[NULL_MAX];
     uint32_t posted_head, posted_tail;
     unsigned int post_recv_limit; /* Fail beyond so many posted; 0: never. */
 

@@ -24,6 +24,7 @@
 #include "ipoib-compat.h"
 #include "ipoib-mcast.h"
 #include "ipoib-pool-eal.h"
+#include "ipoib-pool-private.h"
 #include "ipoib-ring-private.h"
 #include "ipoib-test-gateway.h"
 #include "openvswitch/poll-loop.h"
@@ -704,6 +705,81 @@ test_rx_lost(void)
     }
 }
 
+/* What is posted has the lkey of its memory. */
+static void
+check_posted(struct gw *gw)
+{
+    for (uint32_t i = gw->hca->posted_tail; i != gw->hca->posted_head; i++) {
+        uint64_t id = gw->hca->posted[i % NULL_MAX].wr_id;
+        struct ipoib_pool *pool = ipoib_pool_find(gw->pool, id);
+
+        ovs_assert(gw->hca->posted[i % NULL_MAX].lkey == pool->mr->lkey);
+    }
+}
+
+/* Receives 'n' packets and adds them to 'held'; returns how many of them are
+ * copies. */
+static size_t
+hold(struct gw *gw, struct dp_packet *held[], size_t n)
+{
+    size_t n_copies = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        receive_ip4(gw, 1, HOST_QPN, gw_neigh_ip4(1), gw_host_ip4(0));
+        held[i] = receive_one(gw);
+        n_copies += held[i]->source == DPBUF_MALLOC;
+        check_posted(gw);
+    }
+    return n_copies;
+}
+
+/* Somebody holds more packets than the pool has buffers: they are copied,
+ * until the pool has grown. */
+static void
+test_rx_grow(void)
+{
+    struct gw *gw = gw_open(128, 64);
+    const atomic_uint64_t *no_buffer = &gw->rxq->stats.no_buffer;
+    struct ipoib_pool_stats stats;
+    struct dp_packet *held[701];
+    uint64_t before;
+
+    gw_add_neigh(gw, 1);
+    gw_add_host(gw, 0, HOST_QPN, false);
+    ipoib_pool_get_stats(gw->pool, &stats);
+    ovs_assert(hold(gw, held, 200));
+    ovs_assert(counter(no_buffer) || !stats.zero_copy);
+    ovs_assert(!ipoib_pool_grow(gw->pool) && !ipoib_pool_grow(gw->pool));
+    ovs_assert(!ipoib_rxq_refill(gw->rxq) && gw->rxq->n_posted == 64);
+    check_posted(gw);
+    before = counter(no_buffer);
+    ovs_assert(hold(gw, &held[200], 200) == (stats.zero_copy ? 0 : 200));
+    ovs_assert(counter(no_buffer) == before);
+
+    /* That is too much again, and copied again. */
+    hold(gw, &held[400], 300);
+    ovs_assert(counter(no_buffer) > before || !stats.zero_copy);
+
+    /* Buffers of further pools that were lost. */
+    ovs_assert(!ipoib_pool_grow(gw->pool));
+    ovs_assert(!ipoib_rxq_refill(gw->rxq) && gw->rxq->n_posted == 64);
+    gw->hca->posted_tail += 40;
+    ipoib_rxq_suspect_loss(gw->rxq);
+    for (int i = 0; i < 500; i++) {
+        hold(gw, &held[700], 1);
+        dp_packet_delete(held[700]);
+    }
+    ipoib_rxq_refill(gw->rxq);
+    check_posted(gw);
+    for (int i = 0; i < 700; i++) {
+        dp_packet_delete(held[i]);
+    }
+    ipoib_pool_get_stats(gw->pool, &stats);
+    ovs_assert(stats.n_bufs == 1024 && !stats.n_packets);
+    ovs_assert(stats.n_posted >= 64 && stats.n_posted <= 64 + 64 + 64);
+    gw_close(gw);
+}
+
 /* Without an SRQ, all receives go with the base QP's reset: they are posted
  * again at once, however often that happens, and nothing else is needed to
  * find their buffers than one packet. */
@@ -907,6 +983,7 @@ test_ipoib_datapath_main(int argc, char *argv[])
         { "rx-malformed", test_rx_malformed },
         { "rx-return", test_rx_return },
         { "rx-lost", test_rx_lost },
+        { "rx-grow", test_rx_grow },
         { "rx-reset", test_rx_reset },
         { "random", test_random },
     };

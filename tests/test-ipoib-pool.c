@@ -18,6 +18,7 @@
 /* Buffer pools, of the kind that OVS_IPOIB_POOL names: free frames that
  * threads have at hand, and packets that outlive their pool. */
 
+#include <errno.h>
 #include <unistd.h>
 
 #ifdef DPDK_NETDEV
@@ -430,6 +431,236 @@ test_overtaken(void)
     sweep();
 }
 
+/* Pools that have grown. */
+
+#define N_SMALL 64
+#define N_GROWN (IPOIB_POOL_MAX_GROWTH * N_SMALL)
+
+/* All buffers of all pools, 'n' there are to be, each once, and as far apart
+ * as they are long. */
+static void
+take_all(struct ipoib_pool *pool, uint8_t tag, uint64_t ids[], size_t n)
+{
+    ovs_assert(ipoib_pool_get_ids(pool, tag, ids, N_GROWN) == n);
+    for (size_t i = 0; i < n; i++) {
+        memset((void *) (uintptr_t) ids[i], i, pool->size);
+    }
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t *data = (const uint8_t *) (uintptr_t) ids[i];
+
+        ovs_assert(ipoib_pool_tag(ids[i]) == tag);
+        ovs_assert(data[0] == (uint8_t) i);
+        ovs_assert(data[pool->size - 1] == (uint8_t) i);
+    }
+}
+
+/* Buffers go back to the pool from which they came, whoever brings them. */
+static void
+check_whole(struct ipoib_pool *first)
+{
+    struct ipoib_pool *pool;
+
+    IPOIB_POOL_FOR_EACH (pool, first) {
+        ovs_assert(pool->ops->count(pool) + ipoib_magazine_count(pool)
+                   == pool->n);
+    }
+    ovs_assert(stats_of(first).n_free == stats_of(first).n_bufs);
+}
+
+/* A packet of a further pool is like one of the first. */
+static void
+check_packet(struct ipoib_pool *first, struct dp_packet *packet)
+{
+    struct ipoib_pool *pool = ipoib_pool_find(first, (uintptr_t) packet);
+    uint32_t lkey = ipoib_pool_packet_lkey(first, packet);
+    const struct ibv_mr *mr = pool->mr;
+    uintptr_t data = (uintptr_t) dp_packet_data(packet);
+
+    ovs_assert(lkey && lkey == mr->lkey);
+    ovs_assert(data >= (uintptr_t) mr->addr
+               && data + dp_packet_size(packet)
+                  <= (uintptr_t) mr->addr + mr->length);
+    ovs_assert(ipoib_pool_region(&hca->pd, packet).lkey);
+    ovs_assert(data == ipoib_pool_packet_id(packet) + 30);
+    ovs_assert(dp_packet_headroom(packet) == IPOIB_POOL_HEADROOM + 30);
+    ovs_assert(dp_packet_tailroom(packet) >= pool->size - 1030);
+    ovs_assert(packet->packet_type == htonl(PT_ETH));
+    ovs_assert(!memcmp(&pool->fresh, &first->fresh, sizeof pool->fresh));
+#ifdef DPDK_NETDEV
+    if (packet->source == DPBUF_DPDK) {
+        ovs_assert(packet->mbuf.pool == pool->aux);
+        ovs_assert(rte_mbuf_refcnt_read(&packet->mbuf) == 1);
+    }
+#endif
+}
+
+static void
+test_grow(void)
+{
+    struct ipoib_pool *pool = pool_open(N_SMALL);
+    bool zero_copy = stats_of(pool).zero_copy;
+    size_t memory = stats_of(pool).memory;
+    struct work work = { .pool = pool };
+    int n_objects = hca->n_objects;
+    uint64_t ids[N_GROWN];
+
+    BUILD_ASSERT_DECL(N_GROWN <= N_BUFS);
+    for (size_t n = N_SMALL; n <= N_GROWN; n *= 2) {
+        uint8_t tag = ipoib_pool_tag_alloc(pool);
+        struct dp_packet *packet;
+
+        ovs_assert(stats_of(pool).n_bufs == n);
+        take_all(pool, tag, ids, n);
+        ovs_assert(stats_of(pool).n_posted == n);
+        for (size_t i = 0; i < n; i += 3) {
+            ipoib_pool_put(pool, ids[i]);
+        }
+        ovs_assert(ipoib_pool_reclaim(pool, tag) == n - DIV_ROUND_UP(n, 3));
+        check_whole(pool);
+
+        while (zero_copy && (packet = receive(pool))) {
+            check_packet(pool, packet);
+            work.packets[work.n++] = packet;
+        }
+        ovs_assert(work.n == (zero_copy ? n : 0));
+        ovs_assert(stats_of(pool).n_packets == work.n);
+        run(free_packets, &work);
+        check_whole(pool);
+
+        /* Without memory it stays as it is. */
+        hca->refuse_mr = true;
+        ovs_assert(ipoib_pool_grow(pool) == (n < N_GROWN ? ENOMEM : ERANGE));
+        hca->refuse_mr = false;
+        ovs_assert(stats_of(pool).n_bufs == n);
+        ovs_assert(!ipoib_pool_grow(pool) == (n < N_GROWN));
+    }
+    ovs_assert(stats_of(pool).memory >= IPOIB_POOL_MAX_GROWTH * memory / 2);
+    ovs_assert(hca->n_objects > n_objects);
+    ipoib_pool_detach(pool);
+    sweep();
+}
+
+/* A pool that is large is not so many times as large after that. */
+static void
+test_grow_large(void)
+{
+    struct ipoib_pool *pool = ipoib_pool_create(&null_verbs, &hca->pd,
+                                                IPOIB_POOL_MAX_BUFS - 1024,
+                                                256, -1);
+
+    if (pool) {                 /* DPDK may have less memory. */
+        ovs_assert(!ipoib_pool_grow(pool));
+        ovs_assert(stats_of(pool).n_bufs == IPOIB_POOL_MAX_BUFS);
+        ovs_assert(ipoib_pool_grow(pool) == ERANGE);
+        ipoib_pool_detach(pool);
+        sweep();
+    }
+}
+
+/* The pool grows while it is in use. */
+static void *
+grow_to_the_end(void *work_)
+{
+    struct work *work = work_;
+    int error;
+
+    do {
+        usleep(1000);
+        error = ipoib_pool_grow(work->pool);
+    } while (!error);
+    ovs_assert(error == ERANGE);
+    return NULL;
+}
+
+static void
+test_grow_threads(void)
+{
+    for (int round = 0; round < 20; round++) {
+        struct ipoib_pool *pool = pool_open(N_SMALL);
+        uint8_t tag = ipoib_pool_tag_alloc(pool);
+        struct work work = { .pool = pool };
+        pthread_t thread = ovs_thread_create("grow", grow_to_the_end, &work);
+        uint64_t ids[N_GROWN];
+        size_t n = 0;
+
+        while (n < N_GROWN) {
+            size_t got = ipoib_pool_get_ids(pool, tag, &ids[n],
+                                            MIN(32, N_GROWN - n));
+
+            for (size_t i = 0; i < got; i++) {
+                ovs_assert(ipoib_pool_lkey(ipoib_pool_find(pool,
+                                                           ids[n + i])));
+            }
+            n += got;
+            if (got) {
+                ipoib_pool_put(pool, ids[--n]);
+            }
+            if (n == N_GROWN - 1) {
+                n += ipoib_pool_get_ids(pool, tag, &ids[n], 1);
+            }
+        }
+        xpthread_join(thread, NULL);
+        ovs_assert(ipoib_pool_reclaim(pool, tag) == N_GROWN);
+        check_whole(pool);
+        ipoib_pool_detach(pool);
+        sweep();
+    }
+}
+
+/* Packets of all parts outlive it; each part goes when its own are back. */
+static void
+test_grow_gone(void)
+{
+    struct ipoib_pool *pool = pool_open(N_SMALL), *p, *pools[5];
+    struct dp_packet *packets[N_GROWN], *last[5] = { NULL };
+    size_t n = 0, n_pools = 0;
+
+    while (!ipoib_pool_grow(pool)) {
+        continue;
+    }
+    IPOIB_POOL_FOR_EACH (p, pool) {
+        pools[n_pools++] = p;
+    }
+    ovs_assert(n_pools == ARRAY_SIZE(pools));
+    while (stats_of(pool).zero_copy && (packets[n] = receive(pool))) {
+        for (size_t i = 0; i < n_pools; i++) {
+            if (ipoib_pool_has(pools[i], (uintptr_t) packets[n])) {
+                last[i] = packets[n];
+            }
+        }
+        if (++n == N_GROWN) {
+            break;
+        }
+    }
+    ipoib_pool_detach(pool);
+    ipoib_pool_eal_close(&hca->pd);
+    ovs_assert(!hca->n_objects);
+    while (n) {
+        struct dp_packet *packet = packets[--n];
+        bool keep = false;
+
+        ovs_assert(!ipoib_pool_region(&hca->pd, packet).lkey);
+        ovs_assert(((uint8_t *) dp_packet_data(packet))[999] == 0x5a);
+        for (size_t i = 0; i < n_pools; i++) {
+            keep |= packet == last[i];
+        }
+        if (!keep) {
+            dp_packet_delete(packet);
+        }
+    }
+    for (size_t i = 0; i < n_pools && last[i]; i++) {
+        sweep();
+        ovs_assert(pools[i]->ops->count(pools[i]) == pools[i]->n - 1);
+        dp_packet_delete(last[i]);
+        sweep();                /* That one is gone. */
+    }
+    sweep();
+    pool = pool_open(N_BUFS);
+    ovs_assert(pool->slot == 0);
+    ipoib_pool_detach(pool);
+    sweep();
+}
+
 /* netdev-afxdp puts frames into the umem_pool itself. */
 static void
 test_routes(void)
@@ -631,6 +862,10 @@ test_ipoib_pool_main(int argc, char *argv[])
         { "idle", test_idle },
         { "gone", test_gone },
         { "overtaken", test_overtaken },
+        { "grow", test_grow },
+        { "grow-large", test_grow_large },
+        { "grow-threads", test_grow_threads },
+        { "grow-gone", test_grow_gone },
         { "routes", test_routes },
         { "eal", test_eal },
         { "events", test_events },
