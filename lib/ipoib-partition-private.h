@@ -83,6 +83,8 @@ int ipoib_partition_group_detach(void *part, const struct ib_gid *mgid,
 /* Applies the Q_Key 'qkey' to all QPs, or all of 'ud', in place. */
 void ipoib_partition_set_qkey(struct ipoib_partition *, uint32_t qkey);
 void ipoib_partition_restart_qps(struct ipoib_partition *);
+/* Has the pool grow if receive queues lack buffers; about once a second. */
+void ipoib_partition_watch_pool(struct ipoib_partition *);
 /* Restarts transmit queues that have failed or were stopped. */
 void ipoib_partition_release_txq(const struct ipoib_partition *,
                                  struct ipoib_txq *);

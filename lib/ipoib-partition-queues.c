@@ -102,6 +102,7 @@ partition_destroy_rxqs(struct ipoib_partition *part)
     part->rxqs = NULL;
     ipoib_pool_detach(part->pool);
     part->pool = NULL;
+    memset(&part->growth, 0, sizeof part->growth);
 }
 
 /* Of the 'n_rxq_desc' buffers of a receive queue, those that are not posted at
@@ -121,6 +122,43 @@ partition_create_pool(struct ipoib_partition *part,
                                    ib_mtu_bytes(part->port->attr.max_mtu),
                                    part->hca->numa_id);
     return part->pool ? 0 : errno;
+}
+
+/* Packets may stay in OVS for long: many of DPDK's drivers keep what they have
+ * sent until their ring needs the room.  How many that will be nobody knows
+ * beforehand, so the pool becomes larger when queues turn out to lack
+ * buffers. */
+void
+ipoib_partition_watch_pool(struct ipoib_partition *part)
+{
+    struct ipoib_pool_stats before, stats;
+    uint64_t no_buffer = 0;
+    int error;
+
+    for (unsigned int i = 0; i < part->n_rxq; i++) {
+        no_buffer += ipoib_counter_read(&part->rxqs[i]->stats.no_buffer);
+    }
+    if (no_buffer == part->growth.no_buffer || part->growth.over) {
+        return;
+    }
+    part->growth.no_buffer = no_buffer;
+
+    ipoib_pool_get_stats(part->pool, &before);
+    error = ipoib_pool_grow(part->pool);
+    if (!error) {
+        ipoib_pool_get_stats(part->pool, &stats);
+        VLOG_INFO("%s: receive queues lacked buffers, since %"PRIuSIZE" of "
+                  "%"PRIuSIZE" are in packets elsewhere in OVS: there are "
+                  "%"PRIuSIZE" now", part->name, before.n_packets,
+                  before.n_bufs, stats.n_bufs);
+        return;
+    }
+    part->growth.over = true;
+    VLOG_INFO("%s: receive queues lack buffers, since %"PRIuSIZE" of "
+              "%"PRIuSIZE" are in packets elsewhere in OVS, and there can be "
+              "no more (%s): packets are copied", part->name,
+              before.n_packets, before.n_bufs,
+              error == ERANGE ? "that is the limit" : ovs_strerror(error));
 }
 
 static int

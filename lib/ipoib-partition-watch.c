@@ -266,6 +266,7 @@ ipoib_partition_watch(struct ipoib_partition *part, long long int now)
     for (unsigned int i = 0; i < part->n_rxq; i++) {
         watch_rxq(part, part->rxqs[i]);
     }
+    ipoib_partition_watch_pool(part);
     watch_hosts(part, now);
     watch_ctlq(part, now);
 }

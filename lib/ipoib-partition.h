@@ -121,6 +121,10 @@ struct ipoib_partition {
 
     struct ipoib_shared shared; /* What the queues read. */
     struct ipoib_pool *pool;
+    struct {                    /* ipoib-partition-queues.c. */
+        uint64_t no_buffer;     /* Of all receive queues, a second ago. */
+        bool over;              /* The pool cannot grow any more. */
+    } growth;
     struct ipoib_ctlq *ctlq;
     struct ipoib_rxq **rxqs;
     unsigned int n_rxq;

@@ -24,6 +24,7 @@ tests_ipoib_ovstest_SOURCES = \
 	tests/test-ipoib-fake.c \
 	tests/test-ipoib-fake.h \
 	tests/test-ipoib-groups.c \
+	tests/test-ipoib-grow.c \
 	tests/test-ipoib-host-neigh.c \
 	tests/test-ipoib-hostqp.c \
 	tests/test-ipoib-kernel.c \
