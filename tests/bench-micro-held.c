@@ -33,9 +33,9 @@
  * others have come after it.  The pool and the receive queue are those of a
  * port with one queue.
  *
- * Where the ring holds more than the pool can spare, packets are copied.  None
- * may be lost, and the queue must be full again as soon as the ring is
- * empty. */
+ * Where the ring holds more than the pool can spare, packets are copied, until
+ * the pool has grown.  None may be lost, and the queue must be full again as
+ * soon as the ring is empty. */
 
 #define N_IN_OVS 64             /* Buffers that are not posted. */
 #define IP_LEN 2044
@@ -48,6 +48,8 @@ struct held {
     struct ipoib_rxq *rxq;
     struct dp_packet_batch batch;
     struct bench_random random;
+    size_t n_bufs;              /* At first. */
+    bool grows;
     uint32_t neighs[N_HELD];    /* Sources. */
 
     struct dp_packet *ring[MAX_RING];
@@ -58,7 +60,7 @@ struct held {
 
 /* 'n' is options:n_rxq_desc. */
 static struct held *
-held_create(size_t n)
+held_create(size_t n, bool grows)
 {
     struct held *held = xzalloc(sizeof *held);
     struct ipoib_rxq_params params = {
@@ -76,6 +78,8 @@ held_create(size_t n)
                                  &held->rxq));
     ovs_assert(!ipoib_rxq_refill(held->rxq));
     ipoib_batch_init(&held->batch);
+    held->n_bufs = n;
+    held->grows = grows;
     held->random = (struct bench_random) BENCH_RANDOM_INITIALIZER;
     return held;
 }
@@ -170,11 +174,31 @@ static void
 print_held(const struct held *held, const char *label,
            const struct bench_workload *w, double value, const char *unit)
 {
-    char *full = xasprintf("%s, %"PRIuSIZE" buffers", label,
-                           stats_of(held).n_bufs);
+    char *full = xasprintf("%s, %"PRIuSIZE" buffers%s", label, held->n_bufs,
+                           held->grows ? ", growing" : "");
 
     bench_print_point("held-by-ring", full, w->x, value, unit);
     free(full);
+}
+
+static uint64_t
+no_buffer(const struct held *held)
+{
+    return ipoib_counter_read(&held->rxq->stats.no_buffer);
+}
+
+/* Until the ring is full, and the control thread has given the pool what it
+ * lacks. */
+static void
+held_settle(struct held *held, struct bench_workload *w)
+{
+    uint64_t before;
+
+    do {
+        before = no_buffer(held);
+        bench_steady(w, MAX_RING / BENCH_WINDOW, 0);
+    } while (held->grows && no_buffer(held) != before
+             && !ipoib_pool_grow(held->pool));
 }
 
 /* With a ring of 'n_ring'.  That packets are copied is told by a counter. */
@@ -191,15 +215,15 @@ measure_held(struct held *held, size_t n_ring, size_t n_windows)
     };
     double n = n_windows * w.n_stretches * MIN(N_HELD, n_ring);
     bool always = !strcmp(stats_of(held).kind, "copy");
-    uint64_t no_buffer;
+    uint64_t before;
 
     held->n_ring = n_ring;
-    bench_steady(&w, MAX_RING / BENCH_WINDOW, 0); /* The ring is full. */
+    held_settle(held, &w);
     held->n_copied = 0;
-    no_buffer = ipoib_counter_read(&held->rxq->stats.no_buffer);
+    before = no_buffer(held);
     bench_steady(&w, 0, n_windows);
-    no_buffer = ipoib_counter_read(&held->rxq->stats.no_buffer) - no_buffer;
-    ovs_assert(always || !held->n_copied == !no_buffer);
+    ovs_assert(always || !held->n_copied == (no_buffer(held) == before));
+    ovs_assert(always || !held->grows || !held->n_copied);
     if (w.n_samples) {
         print_held(held, "receive", &w,
                    bench_quantile(w.samples, w.n_samples, 0.5), "ns");
@@ -218,11 +242,14 @@ measure_held(struct held *held, size_t n_ring, size_t n_windows)
 void
 bench_held(enum bench_effort effort)
 {
-    static const size_t bufs[] = { 1024, 4096 };
+    static const struct {
+        size_t n;
+        bool grows;
+    } bufs[] = { { 1024, false }, { 4096, false }, { 1024, true } };
     static const size_t rings[] = { 32, 256, 512, 1024, 2048, 4096 };
 
     for (size_t i = 0; i < ARRAY_SIZE(bufs); i++) {
-        struct held *held = held_create(bufs[i]);
+        struct held *held = held_create(bufs[i].n, bufs[i].grows);
 
         for (size_t j = 0; j < ARRAY_SIZE(rings); j++) {
             measure_held(held, rings[j], bench_choose(effort, 2, 100, 1000));
