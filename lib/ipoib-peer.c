@@ -166,7 +166,7 @@ share_update(struct ipoib_peers *peers)
             if (peer->present) {
                 atomic_store_relaxed(&peers->share.others[n++], guid);
             }
-            if (peer->known && n_known < IPOIB_MAX_PEERS) {
+            if (peer->known) {
                 atomic_store_relaxed(&peers->share.known[n_known++], guid);
             }
         }
@@ -420,9 +420,10 @@ peers_look(struct ipoib_peers *peers, long long int now)
         if (present) {
             peer->known_until = now + IPOIB_PEER_MEMORY;
         }
-        peer->known = now < peer->known_until;
+        peer->known = (present || (now < peer->known_until
+                                   && peers->n_known < IPOIB_MAX_PEERS));
         peers->n_known += peer->known;
-        if (!present && now - peer->heard[0] > GUARD_TIME
+        if (!present && !peer->known && now - peer->heard[0] > GUARD_TIME
             && now - peer->heard[1] > GUARD_TIME) {
             ovs_list_remove(&peer->node);
             peers->n_peers--;

@@ -107,9 +107,9 @@ struct ipoib_share {
     uint64_t own;
     ATOMIC(uint64_t) others[IPOIB_MAX_PEERS];
 
-    /* Those, and the ones that have gone just now. */
+    /* Those, and up to IPOIB_MAX_PEERS that have gone just now. */
     atomic_uint32_t n_known;
-    ATOMIC(uint64_t) known[IPOIB_MAX_PEERS];
+    ATOMIC(uint64_t) known[2 * IPOIB_MAX_PEERS];
 };
 bool ipoib_share_is_ours(const struct ipoib_share *, uint64_t key);
 /* True if 'guid' is a port of one that shares with this one, or did just

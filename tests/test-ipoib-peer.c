@@ -273,7 +273,18 @@ test_share(void)
         moved += before[key] != now_is;
     }
     CHECK_INT(moved, served[1]);
+
+    /* One says that it leaves: some of what it has sent may still arrive. */
+    tell(0, true);
     dead[0] = true;
+    pass(100);
+    CHECK_INT(gw[2].n_present, 0);
+    ovs_assert(ipoib_share_has_guid(&gw[2].share, 0x100));
+    ovs_assert(ipoib_peers_has(&gw[2], &gw[0].gid));
+    pass(IPOIB_PEER_MEMORY);
+    ovs_assert(!ipoib_share_has_guid(&gw[2].share, 0x100));
+    CHECK_INT(gw[2].n_known, 0);
+    CHECK_INT(gw[2].n_peers, 1);    /* The one that died is not forgotten. */
     pass(1000);
     CHECK_INT(ipoib_share_is_ours(&gw[2].share, 7), true);
     CHECK_INT(gw[2].role, IPOIB_ROLE_SHARING);
@@ -316,6 +327,32 @@ test_malformed(void)
         ipoib_peers_receive(&gw[0], &bad, sizeof bad, true, now);
     }
     CHECK_INT(gw[0].n_peers, IPOIB_MAX_PEERS);
+    stop();
+}
+
+/* Somebody who is on both sides comes and goes under many GUIDs: not all are
+ * remembered. */
+static void
+test_many_leave(void)
+{
+    struct ipoib_beacon beacon;
+
+    start(IPOIB_PEERS_SHARE);
+    pass(1000);
+    for (uint64_t guid = 1; guid < 100; guid++) {
+        for (int leaving = 0; leaving < 2; leaving++) {
+            ipoib_peers_compose(&gw[1], leaving, &beacon);
+            beacon.gid = ib_gid_make(IB_GID_PREFIX_DEFAULT, guid << 32);
+            ipoib_peers_receive(&gw[0], &beacon, sizeof beacon, true, now);
+            ipoib_peers_receive(&gw[0], &beacon, sizeof beacon, false, now);
+            ipoib_peers_run(&gw[0], now);
+        }
+        ovs_assert(gw[0].n_known <= 2 * IPOIB_MAX_PEERS);
+    }
+    CHECK_INT(gw[0].n_peers, IPOIB_MAX_PEERS);
+    for (int i = 1; i < N; i++) {
+        ovs_assert(ipoib_share_has_guid(&gw[0].share, 0x100 + i));
+    }
     stop();
 }
 
@@ -390,6 +427,7 @@ test_ipoib_peer_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
     test_guard();
     test_share();
     test_malformed();
+    test_many_leave();
     test_forged();
 }
 
