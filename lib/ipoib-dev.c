@@ -84,7 +84,7 @@ dev_writer_main(void *dev_)
     ovsrcu_quiesce_start();
     dev_write(dev);
     atomic_store_explicit(&dev->writing, false, memory_order_release);
-    atomic_store_relaxed(&is_writing, false);
+    atomic_store_explicit(&is_writing, false, memory_order_release);
     return NULL;
 }
 
@@ -168,28 +168,36 @@ dev_check_kernel(struct ipoib_dev *dev, long long int now)
     }
 }
 
-static bool
-dev_run(struct ipoib_hca_client *client, long long int now)
+/* Has what is to be remembered be written, if it is time. */
+static void
+dev_save(struct ipoib_dev *dev, long long int now)
 {
-    struct ipoib_dev *dev = dev_of_client(client);
-    bool writing;
+    bool writing, other = false;
 
     atomic_read_explicit(&dev->writing, &writing, memory_order_acquire);
     if (!writing) {
         dev_join_writer(dev);   /* It has a stack until then. */
     }
-    if (dev->part->remember && now >= dev->next_save) {
-        bool other = false;
-
-        if (!atomic_compare_exchange_strong(&is_writing, &other, true)) {
-            dev->next_save = now + WRITER_PAUSE;
-            return false;
-        }
-        dev_take_down(dev, now);
-        atomic_store_relaxed(&dev->writing, true);
-        dev->has_writer = true;
-        dev->writer = ovs_thread_create("ipoib_state", dev_writer_main, dev);
+    if (!dev->part->remember || now < dev->next_save) {
+        return;
     }
+    if (writing
+        || !atomic_compare_exchange_strong(&is_writing, &other, true)) {
+        dev->next_save = now + WRITER_PAUSE;
+        return;
+    }
+    dev_take_down(dev, now);
+    atomic_store_relaxed(&dev->writing, true);
+    dev->has_writer = true;
+    dev->writer = ovs_thread_create("ipoib_state", dev_writer_main, dev);
+}
+
+static bool
+dev_run(struct ipoib_hca_client *client, long long int now)
+{
+    struct ipoib_dev *dev = dev_of_client(client);
+
+    dev_save(dev, now);
     if (dev->check_kernel && now >= dev->next_check) {
         dev_check_kernel(dev, now);
     }
