@@ -84,6 +84,9 @@ ipoib_pages_map(size_t size)
     if (p == MAP_FAILED) {
         ovs_abort(errno, "no memory for %"PRIuSIZE" bytes", size);
     }
+#ifdef MADV_NOHUGEPAGE
+    madvise(p, size, MADV_NOHUGEPAGE);
+#endif
     return p;
 }
 

@@ -28,7 +28,8 @@ void *ipoib_pages_alloc(size_t size);
 void ipoib_pages_free(void *, size_t size);
 
 /* 'size' bytes of zeros, from the beginning of a page on, of which each page
- * takes memory when it is touched first. */
+ * takes memory when it is touched first.  They are small pages, also where the
+ * system makes huge ones unasked: one of those would be taken as a whole. */
 void *ipoib_pages_map(size_t size);
 void ipoib_pages_unmap(void *, size_t size);
 

@@ -23,6 +23,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "ipoib-pages.h"
 #include "ipoib-pool-eal.h"
 #include "ipoib-pool-magazine.h"
 #include "ipoib-pool-private.h"
@@ -95,12 +96,8 @@ map_frames(size_t len, size_t align, int numa_id)
 void *
 ipoib_pool_alloc_pages(size_t len, int numa_id)
 {
-    void *p = mmap(NULL, len, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *p = ipoib_pages_map(len);
 
-    if (p == MAP_FAILED) {
-        ovs_abort(errno, "no memory for %"PRIuSIZE" bytes", len);
-    }
     prefer_numa_node(p, len, numa_id);
     return p;
 }
@@ -108,9 +105,7 @@ ipoib_pool_alloc_pages(size_t len, int numa_id)
 void
 ipoib_pool_free_pages(void *p, size_t len)
 {
-    if (p) {
-        munmap(p, len);
-    }
+    ipoib_pages_unmap(p, len);
 }
 
 /* Frees 'pool', all of whose buffers are back and which is detached. */

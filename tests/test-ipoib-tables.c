@@ -19,12 +19,55 @@
 #undef NDEBUG
 #include "test-ipoib-tables.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
 #include "ipoib-host.h"
 #include "ipoib-index-private.h"
 #include "ipoib-pages.h"
 #include "ipoib-slots.h"
 #include "ovs-rcu.h"
 #include "ovstest.h"
+
+/* True if the kernel has been told not to make huge pages of those around
+ * 'p'. */
+static bool
+has_small_pages(const void *p)
+{
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    bool inside = false, small = false;
+    uintptr_t start, end;
+    char line[1024];
+
+    ovs_assert(maps);
+    while (fgets(line, sizeof line, maps)) {
+        if (sscanf(line, "%"SCNxPTR"-%"SCNxPTR" ", &start, &end) == 2) {
+            inside = (uintptr_t) p >= start && (uintptr_t) p < end;
+        } else if (inside && !strncmp(line, "VmFlags:", 8)) {
+            small = strstr(line, " nh") != NULL;
+        }
+    }
+    fclose(maps);
+    return small;
+}
+
+static void
+check_pages(void)
+{
+    size_t size = 4 * IPOIB_PAGES_HUGE;
+    uint8_t *mapped = ipoib_pages_map(size);
+    uint8_t *huge = ipoib_pages_alloc(size);
+
+    ovs_assert(!mapped[0] && !mapped[size - 1] && !huge[size - 1]);
+    if (!access("/sys/kernel/mm/transparent_hugepage", F_OK)) {
+        ovs_assert(has_small_pages(mapped + size / 2));
+        ovs_assert(!has_small_pages(huge + size / 2));
+    }
+    ipoib_pages_unmap(mapped, size);
+    ipoib_pages_free(huge, size);
+}
 
 static void
 check_table_basics(void)
@@ -1083,6 +1126,7 @@ check_shares(void)
 static void
 test_ipoib_tables_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
 {
+    check_pages();
     check_table_basics();
     check_table_keys();
     check_index();
