@@ -42,6 +42,24 @@ struct ipoib_neigh_view {
 struct ipoib_neigh_view ipoib_neigh_macs(const struct ipoib_neigh_table *);
 struct ipoib_neigh_view ipoib_neigh_lids(const struct ipoib_neigh_table *);
 
+/* An index with so many buckets is of more neighbours than have room in a
+ * processor's own caches. */
+#define IPOIB_NEIGH_MANY 8192
+
+/* Reads what was prefetched, since a processor may drop prefetches while it
+ * waits for many lines: a Zen 4 from 22 on.  Reads are not dropped, and close
+ * together, so that it waits for all at a time. */
+static inline void
+ipoib_neigh_read_batch(struct ipoib_neigh_fast *const neighs[], size_t n)
+{
+    IPOIB_UNROLL
+    for (size_t i = 0; i < n; i++) {
+        const volatile uint32_t *qpn = &neighs[i]->qpn;
+
+        (void) *qpn;
+    }
+}
+
 /* Stores, and prefetches, the neighbour that each of 'n' packets seems to be
  * of: if none, the line of zeros, which is nobody's. */
 static inline void
@@ -59,19 +77,8 @@ ipoib_neigh_find_batch(const struct ipoib_neigh_view *view,
         OVS_PREFETCH(line);
         neighs[i] = ALIGNED_CAST(struct ipoib_neigh_fast *, line);
     }
-}
-
-/* Reads what ipoib_neigh_find_batch() has prefetched, since a processor may
- * drop prefetches while it waits for many lines: a Zen 4 from 22 on.  Reads
- * are not dropped, and close together, so that it waits for all at a time. */
-static inline void
-ipoib_neigh_read_batch(struct ipoib_neigh_fast *const neighs[], size_t n)
-{
-    IPOIB_UNROLL
-    for (size_t i = 0; i < n; i++) {
-        const volatile uint32_t *qpn = &neighs[i]->qpn;
-
-        (void) *qpn;
+    if (OVS_UNLIKELY(view->index.n_buckets >= IPOIB_NEIGH_MANY)) {
+        ipoib_neigh_read_batch(neighs, n);
     }
 }
 

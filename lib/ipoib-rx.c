@@ -1020,7 +1020,6 @@ rx_process(struct rx *rx, struct ibv_wc wc[], size_t n,
         rx_prepare(rx->lid_mask, wc, n, view, &burst);
     }
     ipoib_neigh_find_batch(&view, burst.homes, burst.hashes, n, burst.neighs);
-    ipoib_neigh_read_batch(burst.neighs, n);
     n_gaps = (OVS_LIKELY(rx->zero_copy)
               ? rx_finish(rx, wc, n, &burst, packets)
               : rx_finish_copies(rx, wc, n, &burst, packets));
