@@ -58,14 +58,11 @@ struct tx {
     bool running;               /* The queue takes WRs. */
     ssize_t max_inline;         /* Largest IP packet that is sent inline; -1:
                                  * none. */
-    size_t limit;               /* Largest IP packet that is sent here: the
-                                 * MTU, or 0 if it is not running. */
     uint32_t clamp;             /* TCP's MSS is kept to IP packets of so many
                                  * bytes; 0: it is not. */
     unsigned int class;         /* Of options:prio-map. */
     bool not_inline;            /* A WR of the burst is not sent inline. */
     struct ipoib_region region; /* Of the last packet that was not copied. */
-    const struct ipoib_share *share; /* NULL: nothing is shared. */
     uint64_t last_src;          /* Source MAC (and type) of the last unicast
                                  * packet, as they lie in it. */
 
@@ -130,6 +127,12 @@ tx_n(const struct tx *tx)
     return tx->out.next - tx->slots->wrs;
 }
 
+static inline bool
+tx_is_empty(const struct tx *tx)
+{
+    return tx->out.next == tx->slots->wrs;
+}
+
 /* Looks how much the queue takes. */
 static void
 tx_set_room(struct tx *tx)
@@ -173,17 +176,13 @@ tx_not_posted(struct tx *tx, uint32_t first, uint32_t n, int error)
     }
 }
 
-/* The 'n' WRs of a burst were posted, and are as they were before it.  But for
- * the last one, most bursts leave them so. */
-static inline void
+/* The 'n' WRs of a burst are as they were before it.  (Most bursts change those
+ * of the last one only.) */
+static void
 tx_restore_flags(struct tx *tx, uint32_t n)
 {
-    struct ipoib_tx_wr *wrs = tx->slots->wrs;
-    uint32_t i = (OVS_UNLIKELY(tx->not_inline)
-                  || OVS_UNLIKELY(tx->txq->device_csum) ? 0 : n - 1);
-
-    for (; i < n; i++) {
-        wrs[i].wr.send_flags = IBV_SEND_INLINE;
+    for (uint32_t i = 0; i < n; i++) {
+        tx->slots->wrs[i].wr.send_flags = IBV_SEND_INLINE;
     }
 }
 
@@ -223,8 +222,9 @@ tx_post(struct tx *tx)
         slots->n_failed = 0;
     }
     slots->head += posted;
-    tx_restore_flags(tx, n);
-    if (OVS_UNLIKELY(tx->not_inline)) {
+    slots->wrs[n - 1].wr.send_flags = IBV_SEND_INLINE;
+    if (OVS_UNLIKELY(tx->not_inline) || OVS_UNLIKELY(tx->txq->device_csum)) {
+        tx_restore_flags(tx, n);
         ipoib_txq_set_n_held(slots);
         tx->not_inline = false;
     }
@@ -393,7 +393,7 @@ tx_source(struct tx *tx, const uint8_t *eth, const struct dp_packet *packet)
 static void
 tx_flush(struct tx *tx)
 {
-    if (tx_n(tx)) {
+    if (!tx_is_empty(tx)) {
         tx_post(tx);
         tx_set_room(tx);
     }
@@ -489,8 +489,11 @@ tx_too_long(struct tx *tx, const struct dp_packet *packet, uint32_t ip_len,
 static bool
 tx_is_ours(const struct tx *tx, struct eth_addr mac)
 {
-    return (ipoib_share_is_ours(tx->share, eth_addr_to_uint64(mac))
-            && !ipoib_share_has_mac(tx->share, mac));
+    const struct ipoib_share *share = ipoib_share_active(tx->shared->share);
+
+    return (OVS_LIKELY(!share)
+            || (ipoib_share_is_ours(share, eth_addr_to_uint64(mac))
+                && !ipoib_share_has_mac(share, mac)));
 }
 
 /* Sends '*packetp', IP to a group or broadcast, whose IP packet has 'ip_len'
@@ -528,8 +531,8 @@ tx_multicast(struct tx *tx, struct dp_packet **packetp, ovs_be16 type,
         tx_drop(&tx->txq->stats.drop_unknown_mac); /* All zeros. */
         return;
     }
-    if (OVS_UNLIKELY(tx->share) && class != IPOIB_IP_IGMP
-        && class != IPOIB_IP_MLD && !tx_is_ours(tx, eth->eth_src)) {
+    if (class != IPOIB_IP_IGMP && class != IPOIB_IP_MLD
+        && !tx_is_ours(tx, eth->eth_src)) {
         tx_drop(&tx->txq->stats.drop_peer);
         return;
     }
@@ -880,7 +883,8 @@ tx_one(struct tx *tx, struct dp_packet *packets[], struct tx_burst *burst,
 
     atomic_read_explicit(&neigh->ah, &ah, memory_order_acquire);
     if (OVS_UNLIKELY(!ah)
-        || (!tso && (ip_len > tx->limit || ip_len > neigh->mtu))) {
+        || (!tso && (!tx->running || ip_len > tx->mtu
+                     || ip_len > neigh->mtu))) {
         tx_not_sent(tx, packetp, burst->keys[i], ip_len, neigh, ah);
     } else if (!tx_source(tx, burst->eths[i], *packetp)) {
         ipoib_neigh_mark_used(neigh, tx->now);
@@ -897,24 +901,55 @@ tx_one(struct tx *tx, struct dp_packet *packets[], struct tx_burst *burst,
     }
 }
 
-/* The largest IP packet that is just sent: none, if there may be no room for
+/* The largest IP packets that are just sent: none, if there may be no room for
  * 'n' packets. */
-static __attribute__((__noinline__)) size_t
-tx_limit(const struct tx *tx, size_t n)
+struct tx_limits {
+    size_t short_;              /* Inline. */
+    size_t long_;               /* In all. */
+};
+
+static inline struct tx_limits
+tx_limits(const struct tx *tx, size_t n)
 {
-    return tx->out.next + n <= tx->out.end ? tx->limit : 0;
+    size_t limit = tx->out.next + n <= tx->out.end ? tx->mtu : 0;
+
+    return (struct tx_limits) {
+        .short_ = MIN(limit, MAX(tx->max_inline, 0)),
+        .long_ = limit,
+    };
+}
+
+/* Adds packet 'i', for 'neigh' by 'ah', to 'out', unless its source says that
+ * it is to be dropped.  'is_long' says that it is not sent inline, 'classes'
+ * that it is of a class other than 0. */
+static inline ALWAYS_INLINE void
+tx_make_one(struct tx *tx, struct dp_packet *packets[],
+            size_t i, uint8_t *eth, size_t ip_len, struct tx_out *out,
+            struct ipoib_neigh_fast *neigh, struct ibv_ah *ah, uint32_t now,
+            bool is_long, bool classes)
+{
+    if (!tx_same_source(tx, eth) && tx_new_source(tx, eth, packets[i])) {
+        return;
+    }
+    ipoib_neigh_mark_used(neigh, now);
+    if (classes) {
+        ah = tx_class_ah(tx, neigh, ah);
+    }
+    tx_put(out, eth, ip_len, ah, neigh->qpn);
+    if (is_long) {
+        tx_not_inline(tx, out->next - 1, &packets[i]);
+    }
 }
 
 /* Last pass: makes the WRs of 'n' packets, in order.  What is not just sent is
- * for tx_one().  'classes' says that they are of a class other than 0. */
+ * for tx_one(). */
 static inline ALWAYS_INLINE void
 tx_make_burst(struct tx *tx, struct dp_packet *packets[], size_t n,
               struct tx_burst *burst, bool classes)
 {
-    const ssize_t max_inline = tx->max_inline;
     const uint32_t now = tx->now;
     struct tx_out out = tx->out;
-    size_t limit = tx_limit(tx, n);
+    struct tx_limits limits = tx_limits(tx, n);
 
     for (size_t i = 0; i < n; i++) {
         struct ipoib_neigh_fast *neigh = burst->neighs[i];
@@ -926,25 +961,21 @@ tx_make_burst(struct tx *tx, struct dp_packet *packets[], size_t n,
             neigh = tx_search(tx, burst, i);
         }
         atomic_read_explicit(&neigh->ah, &ah, memory_order_acquire);
-        if (OVS_LIKELY(ah) && OVS_LIKELY(ip_len <= limit)
-            && OVS_LIKELY((uint32_t) ip_len <= neigh->mtu)) {
-            if (tx_same_source(tx, eth)
-                || !tx_new_source(tx, eth, packets[i])) {
-                ipoib_neigh_mark_used(neigh, now);
-                if (classes) {
-                    ah = tx_class_ah(tx, neigh, ah);
-                }
-                tx_put(&out, eth, ip_len, ah, neigh->qpn);
-                if (OVS_UNLIKELY((ssize_t) ip_len > max_inline)) {
-                    tx_not_inline(tx, out.next - 1, &packets[i]);
-                }
+        if (OVS_LIKELY(ah) && OVS_LIKELY((uint32_t) ip_len <= neigh->mtu)) {
+            if (OVS_LIKELY(ip_len <= limits.short_)) {
+                tx_make_one(tx, packets, i, eth, ip_len, &out, neigh, ah, now,
+                            false, classes);
+                continue;
+            } else if (OVS_LIKELY(ip_len <= limits.long_)) {
+                tx_make_one(tx, packets, i, eth, ip_len, &out, neigh, ah, now,
+                            true, classes);
+                continue;
             }
-        } else {
-            tx->out = out;
-            tx_one(tx, packets, burst, i);
-            out = tx->out;
-            limit = tx_limit(tx, n - i);
         }
+        tx->out = out;
+        tx_one(tx, packets, burst, i);
+        out = tx->out;
+        limits = tx_limits(tx, n - i);
     }
     tx->out = out;
 }
@@ -967,7 +998,7 @@ tx_slice(struct tx *tx, struct dp_packet *packets[], size_t n)
     } else {
         tx_make_burst(tx, packets, n, &burst, true);
     }
-    if (OVS_LIKELY(tx_n(tx))) {
+    if (OVS_LIKELY(!tx_is_empty(tx))) {
         tx_post(tx);
     }
     ipoib_pkt_delete_burst(packets, n);
@@ -997,7 +1028,6 @@ tx_init(struct tx *tx, struct ipoib_txq *txq, unsigned int class)
     tx->last_src = 0;
     tx->class = class;
     tx->max_inline = (ssize_t) txq->slots->max_inline - IPOIB_HEADER_LEN;
-    tx->share = ipoib_share_active(shared->share);
     tx->clamp = 0;
     atomic_read_relaxed(&shared->clamp_mss, &clamp);
     if (OVS_UNLIKELY(clamp)) {
@@ -1037,7 +1067,6 @@ IPOIB_VARIANT(ipoib_tx_batch)(struct ipoib_txq *txq,
         }
         tx.running = tx_is_running(txq);
         tx_set_room(&tx);
-        tx.limit = tx.running ? tx.mtu : 0;
         tx_slice(&tx, packets, n);
     }
     if (OVS_UNLIKELY(txq->slots->wake)) {
