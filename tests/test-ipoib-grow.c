@@ -36,10 +36,12 @@
 #define N_BUFS 128              /* Of the receiving port, at first, */
 #define N_HELD 300              /* of which the ring holds so many. */
 #define N_GROWN 512             /* What is enough for that. */
+#define MAX_HELD 3000           /* For that there cannot be enough. */
 #define IP_LEN 84
 
 static struct ipoib_dev *from, *to;
-static struct dp_packet *ring[N_HELD];
+static struct dp_packet *ring[MAX_HELD];
+static size_t n_held = N_HELD;
 static size_t n_received;
 static size_t n_copied;         /* Of them. */
 
@@ -106,7 +108,7 @@ poll(struct ipoib_dev *dev)
         return;
     }
     DP_PACKET_BATCH_FOR_EACH (i, packet, &batch) {
-        struct dp_packet **place = &ring[n_received++ % N_HELD];
+        struct dp_packet **place = &ring[n_received++ % n_held];
 
         dp_packet_delete(*place);
         *place = packet;
@@ -153,13 +155,12 @@ send_broadcast(void)
     ipoib_tx_batch(from->part->txqs[0], &batch);
 }
 
-/* Traffic until the pool has 'n_bufs' buffers, or for 'ms'. */
+/* Traffic until the pool has 'n_bufs' buffers, or for 'ms'; longer if this
+ * thread does not get its time. */
 static void
 traffic(size_t n_bufs, int ms)
 {
-    long long int end = time_msec() + ms;
-
-    while (pool_stats().n_bufs < n_bufs && time_msec() < end) {
+    while (pool_stats().n_bufs < n_bufs && ms-- > 0) {
         for (int i = 0; i < 8; i++) {
             send_broadcast();
         }
@@ -196,7 +197,7 @@ test_ipoib_grow_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
 
     /* Now there are enough. */
     traffic(2 * N_GROWN, 500);  /* Copies go, of which the ring is full. */
-    n_received %= N_HELD;
+    n_received %= n_held;
     n_copied = 0;
     before = no_buffer();
     traffic(2 * N_GROWN, 2500);
@@ -206,10 +207,21 @@ test_ipoib_grow_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
     CHECK_INT(pool_stats().n_bufs, N_GROWN);
     ovs_assert(pool_stats().n_packets >= N_HELD);
 
+    /* It does not grow for ever: then packets are copied. */
+    n_received %= n_held;
+    n_held = MAX_HELD;
+    traffic(N_BUFS * IPOIB_POOL_MAX_GROWTH, 30000);
+    CHECK_INT(pool_stats().n_bufs, N_BUFS * IPOIB_POOL_MAX_GROWTH);
+    before = no_buffer();
+    n_copied = 0;
+    traffic(SIZE_MAX, 3000);    /* Enough for another second's look. */
+    ovs_assert(n_copied && no_buffer() > before);
+    CHECK_INT(pool_stats().n_bufs, N_BUFS * IPOIB_POOL_MAX_GROWTH);
+
     /* Packets outlive the port. */
     ipoib_dev_close(to, NULL, NULL);
     ipoib_dev_close(from, NULL, NULL);
-    for (size_t i = 0; i < N_HELD; i++) {
+    for (size_t i = 0; i < MAX_HELD; i++) {
         dp_packet_delete(ring[i]);
     }
 }
