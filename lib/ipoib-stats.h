@@ -136,9 +136,9 @@
     COUNTER(ra_lowered, "tx_ra_lowered",                                     \
             "router advertisements whose MTU was lowered")                   \
     COUNTER(offload_csum, "tx_offload_csum",                                 \
-            "packets whose checksum was completed")                          \
+            "packets whose checksum was completed in software")              \
     COUNTER(offload_csum_device, "tx_offload_csum_device",                   \
-            "the same, and segments, by the device")                         \
+            "packets, and segments, whose checksum the device completed")    \
     COUNTER(offload_segmented, "tx_offload_segmented",                       \
             "packets that were cut into TCP segments")                       \
     COUNTER(offload_segmented_device, "tx_offload_segmented_device",         \
