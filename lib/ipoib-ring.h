@@ -181,6 +181,7 @@ struct ipoib_txq {
     unsigned int n_desc;
     bool device_csum;           /* Of the packets that are being sent, the
                                  * device is to compute the checksums. */
+    uint32_t tso_lkey;          /* Of the memory of 'tso'; 0: it is copied. */
     const struct ipoib_segments *tso; /* NULL, or the one packet that is being
                                        * sent, which the device is to cut. */
     struct ipoib_msgq *to_control;

@@ -126,12 +126,11 @@ offload_tso(struct tx_offload *tx, struct dp_packet *packet,
         return false;
     }
     offload_flush(tx);          /* First what came before it. */
-    if (!ipoib_tx_tso_has_room(tx->txq, packet, segments)) {
+    if (!ipoib_tx_tso_begin(tx->txq, packet, segments)) {
         return false;
     }
     ipoib_offload_prepare(all);
     dp_packet_reset_offload(packet);
-    tx->txq->tso = segments;
     offload_add(tx, packet, true);
     offload_flush(tx);
     tx->txq->tso = NULL;

@@ -39,11 +39,11 @@ n_slots(const struct ipoib_txq_slots *slots,
 }
 
 bool
-ipoib_tx_tso_has_room(struct ipoib_txq *txq, const struct dp_packet *packet,
-                      const struct ipoib_segments *segments)
+ipoib_tx_tso_begin(struct ipoib_txq *txq, const struct dp_packet *packet,
+                   const struct ipoib_segments *segments)
 {
     struct ipoib_txq_slots *slots = txq->slots;
-    uint32_t state, n;
+    uint32_t state, lkey, n;
 
     atomic_read_explicit(&txq->state, &state, memory_order_acquire);
     if (state != IPOIB_TXQ_RUNNING || !slots->tso) {
@@ -52,8 +52,14 @@ ipoib_tx_tso_has_room(struct ipoib_txq *txq, const struct dp_packet *packet,
     if (slots->head != slots->tail) {
         ipoib_txq_reap(txq);
     }
-    n = n_slots(slots, segments, ipoib_pool_region(slots->pd, packet).lkey);
-    return n <= slots->mask + 1 - (slots->head - slots->tail);
+    lkey = ipoib_pool_region(slots->pd, packet).lkey;
+    n = n_slots(slots, segments, lkey);
+    if (n > slots->mask + 1 - (slots->head - slots->tail)) {
+        return false;
+    }
+    txq->tso = segments;
+    txq->tso_lkey = lkey;
+    return true;
 }
 
 /* Copies 'len' bytes of 'data' to the 'n' next slots, and has 'sges' describe
@@ -114,7 +120,7 @@ ipoib_tx_tso(struct ipoib_txq *txq, struct dp_packet **packetp,
 {
     const struct ipoib_segments *segments = txq->tso;
     struct ipoib_txq_slots *slots = txq->slots;
-    uint32_t lkey = ipoib_pool_region(slots->pd, *packetp).lkey;
+    uint32_t lkey = txq->tso_lkey;
     uint32_t n = n_slots(slots, segments, lkey);
     uint8_t *ip = segments->all.ip;
     struct ipoib_header *header

@@ -26,9 +26,11 @@ struct ipoib_segments;
 struct ipoib_txq;
 
 /* True if 'txq', which has no burst in the making, takes 'packet', as
- * 'segments', now. */
-bool ipoib_tx_tso_has_room(struct ipoib_txq *, const struct dp_packet *packet,
-                           const struct ipoib_segments *segments);
+ * 'segments', now: then they are its 'tso'.  Whether the device can read the
+ * packet's memory is found out here alone: while other memory comes or goes,
+ * it may look for a moment as if it could not, and a copy needs more room. */
+bool ipoib_tx_tso_begin(struct ipoib_txq *, const struct dp_packet *packet,
+                        const struct ipoib_segments *segments);
 
 /* Sends '*packetp' to 'qpn' by 'ah' as 'txq->tso', for which there is room.
  * What lies in memory that the device can read is sent from there, and the

@@ -23,10 +23,12 @@
 
 #include "dp-packet.h"
 #include "ipoib-compat.h"
+#include "ipoib-pool-private.h"
 #include "ipoib-ring-private.h"
 #include "ipoib-rx.h"
 #include "ipoib-test-gateway.h"
 #include "ipoib-tx.h"
+#include "ipoib-tx-tso.h"
 #include "openvswitch/vlog.h"
 #include "ovstest.h"
 #include "packets.h"
@@ -885,6 +887,24 @@ send_long(struct gw *gw, const struct ipoib_neigh *neigh,
     return gw->hca->tso.num_sge;
 }
 
+/* A long packet in memory that the device can read. */
+static struct dp_packet *
+make_in_pool(struct gw *gw, const struct ipoib_neigh *neigh,
+             const struct spec *s)
+{
+    struct dp_packet *copy = make_to_neigh(s, neigh, 0);
+    struct dp_packet *packet;
+    struct ipoib_buf buf;
+
+    ovs_assert(ipoib_pool_get(gw->pool, &buf, 1) == 1);
+    memcpy((uint8_t *) buf.data + 30, dp_packet_data(copy),
+           dp_packet_size(copy));
+    packet = ipoib_pool_to_packet(gw->pool, buf.id, 30, dp_packet_size(copy));
+    *dp_packet_ol_flags_ptr(packet) |= DP_PACKET_OL_TX_TCP_SEG;
+    dp_packet_delete(copy);
+    return packet;
+}
+
 /* From memory that the device can read, a long packet is sent without a copy,
  * and takes no more room than another one. */
 static void
@@ -893,23 +913,11 @@ check_tx_tso_zero_copy(struct gw *gw, struct ipoib_neigh *neigh)
     const struct spec s = { .v4 = true, .proto = IPPROTO_TCP, .len = 1500 };
     struct ipoib_txq_slots *slots = gw->txq->slots;
     uint64_t n_copied = counter(&gw->txq->stats.copied);
-    struct dp_packet *packet, *copy;
-    struct ipoib_pool_stats stats;
-    struct ipoib_buf buf;
+    struct dp_packet *packet;
     uint32_t lkey;
 
-    ipoib_pool_get_stats(gw->pool, &stats);
-    if (!stats.zero_copy) {
-        return;
-    }
     ipoib_neigh_set_ah(gw->shared.neighs, neigh, gw_ah(1), 640);
-    copy = make_to_neigh(&s, neigh, 0);
-    ovs_assert(ipoib_pool_get(gw->pool, &buf, 1) == 1);
-    memcpy((uint8_t *) buf.data + 30, dp_packet_data(copy),
-           dp_packet_size(copy));
-    packet = ipoib_pool_to_packet(gw->pool, buf.id, 30, dp_packet_size(copy));
-    *dp_packet_ol_flags_ptr(packet) |= DP_PACKET_OL_TX_TCP_SEG;
-    dp_packet_delete(copy);
+    packet = make_in_pool(gw, neigh, &s);
     lkey = ipoib_pool_region(&gw->hca->pd, packet).lkey;
     ovs_assert(lkey);
 
@@ -926,6 +934,36 @@ check_tx_tso_zero_copy(struct gw *gw, struct ipoib_neigh *neigh)
     ipoib_neigh_set_ah(gw->shared.neighs, neigh, gw_ah(1), 2044);
 }
 
+/* A packet takes no more room than was found for it, even if by then its
+ * memory looks as if it was not the device's. */
+static void
+check_tx_tso_memory_changes(struct gw *gw, const struct ipoib_neigh *neigh)
+{
+    const struct spec s = { .v4 = true, .proto = IPPROTO_TCP, .len = 1500 };
+    struct ipoib_txq_slots *slots = gw->txq->slots;
+    struct dp_packet *packet = make_in_pool(gw, neigh, &s);
+    uint32_t head = slots->head, lkey = ipoib_pool_lkey(gw->pool);
+    struct ipoib_segments segments;
+    struct ipoib_offload all;
+    uint32_t slot_size;
+
+    ovs_assert(ipoib_offload_parse(packet, &all));
+    ovs_assert(ipoib_segments_init(&segments, packet, &all, 640, 0));
+    slot_size = slots->slot_size;
+    slots->slot_size = 100;     /* A copy would need many. */
+    ovs_assert(ipoib_tx_tso_begin(gw->txq, packet, &segments));
+    atomic_store_relaxed(&gw->pool->lkey, 0);
+    ipoib_tx_tso(gw->txq, &packet, gw_ah(1), 0x2001);
+    atomic_store_relaxed(&gw->pool->lkey, lkey);
+    slots->slot_size = slot_size;
+    gw->txq->tso = NULL;
+
+    ovs_assert(slots->head - head == 1);
+    ovs_assert(gw->hca->tso.lkey == lkey);
+    ovs_assert(!packet);
+    ovs_assert(ipoib_tx_reap(gw->txq));
+}
+
 /* The device cuts TCP into segments, wherever it may and can. */
 static void
 check_tx_tso(void)
@@ -935,6 +973,7 @@ check_tx_tso(void)
     struct ipoib_tx_stats *stats = &gw->txq->stats;
     struct spec s = { .v4 = true, .proto = IPPROTO_TCP, .len = 65000 };
     size_t n = DIV_ROUND_UP(65000, 2004);
+    struct ipoib_pool_stats pool_stats;
     struct dp_packet *packet;
     struct ipoib_msg msg;
     uint64_t n_packets;
@@ -1008,7 +1047,11 @@ check_tx_tso(void)
     ovs_assert(counter(&stats->drop_post) == n);
     send_long(gw, neigh, &s, n, 1984);
 
-    check_tx_tso_zero_copy(gw, neigh);
+    ipoib_pool_get_stats(gw->pool, &pool_stats);
+    if (pool_stats.zero_copy) {
+        check_tx_tso_zero_copy(gw, neigh);
+        check_tx_tso_memory_changes(gw, neigh);
+    }
 
     /* A loop brought it. */
     packet = make_to_neigh(&s, neigh, DP_PACKET_OL_TX_TCP_SEG);
