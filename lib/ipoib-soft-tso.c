@@ -12,7 +12,6 @@
  * limitations under the License.
  */
 
-
 #include <config.h>
 #include "ipoib-soft-private.h"
 
@@ -29,7 +28,7 @@
  * to them.  Checksums are computed if the request asks for it.
  *
  * This is the device, against which the segments that are made in software are
- * held, and so shares no code with them. */
+ * held, and so shares no code with them but that for checksums. */
 
 uint32_t
 soft_max_tso(struct ibv_context *ctx)

@@ -173,8 +173,8 @@ bool ipoib_soft_name_parse(const char *name, char **errp);
 /* As 'max_tso', for any table. */
 uint32_t ipoib_verbs_max_tso(const struct ipoib_verbs *, struct ibv_context *);
 
-/* Each moves a UD QP through the states
- * that lie before RTS and returns 0 or a positive errno value. */
+/* Each of the functions below moves a UD QP through the states that lie before
+ * RTS, or to ERR, and returns 0 or a positive errno value. */
 struct ipoib_ud_params {
     uint8_t port;
     uint16_t pkey_index;
