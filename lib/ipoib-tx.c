@@ -176,8 +176,8 @@ tx_not_posted(struct tx *tx, uint32_t first, uint32_t n, int error)
     }
 }
 
-/* The 'n' WRs of a burst are as they were before it.  (Most bursts change those
- * of the last one only.) */
+/* The 'n' WRs of a burst are as they were before it.  (Most bursts change
+ * those of the last one only.) */
 static void
 tx_restore_flags(struct tx *tx, uint32_t n)
 {
