@@ -253,6 +253,7 @@ dpdk_uninit_pool(struct ipoib_pool *pool)
 
 const struct ipoib_pool_ops ipoib_pool_dpdk_ops = {
     .name = "dpdk",
+    .condition = "with other_config:dpdk-init=true",
     .zero_copy = true,
     .init = dpdk_init_pool,
     .uninit = dpdk_uninit_pool,

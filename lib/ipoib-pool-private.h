@@ -62,9 +62,12 @@ BUILD_ASSERT_DECL(CACHE_LINE_SIZE == 1 << CACHE_LINE_SHIFT);
  * them that. */
 struct ipoib_pool_ops {
     const char *name;
+    const char *condition;      /* For it to be possible; NULL: it always
+                                 * is. */
     bool zero_copy;
     /* Sets what is "set by init()" below, and puts 'n' buffers into the store.
-     * uninit() is called even if that failed. */
+     * EPROTONOSUPPORT if 'condition' is not met.  uninit() is called even if
+     * that failed. */
     int (*init)(struct ipoib_pool *, int numa_id);
     void (*uninit)(struct ipoib_pool *);
     size_t (*get)(struct ipoib_pool *, uint64_t ids[], size_t n);

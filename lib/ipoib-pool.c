@@ -27,6 +27,7 @@
 #include "ipoib-pool-eal.h"
 #include "ipoib-pool-magazine.h"
 #include "ipoib-pool-private.h"
+#include "openvswitch/dynamic-string.h"
 #include "openvswitch/vlog.h"
 #include "ovs-rcu.h"
 #include "ovs-thread.h"
@@ -268,6 +269,23 @@ pool_init(struct ipoib_pool *pool, enum vlog_level level)
     return 0;
 }
 
+/* Logs that 'only', the value of OVS_IPOIB_POOL, leaves no kind. */
+static void
+log_impossible(const char *only)
+{
+    struct ds s = DS_EMPTY_INITIALIZER;
+
+    for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+        ds_put_format(&s, "%s%s", i ? ", " : "", kinds[i]->name);
+        if (kinds[i]->condition) {
+            ds_put_format(&s, " (%s)", kinds[i]->condition);
+        }
+    }
+    VLOG_ERR("OVS_IPOIB_POOL=%s: there are no buffers of this kind; possible "
+             "are %s", only, ds_cstr(&s));
+    ds_destroy(&s);
+}
+
 struct ipoib_pool *
 ipoib_pool_create(const struct ipoib_verbs *verbs, struct ibv_pd *pd,
                   size_t n, size_t mtu, int numa_id)
@@ -292,6 +310,10 @@ ipoib_pool_create(const struct ipoib_verbs *verbs, struct ibv_pd *pd,
             VLOG_INFO("cannot have %"PRIuSIZE" buffers of kind %s (%s)",
                       n, ops->name, ovs_strerror(error));
         }
+    }
+    if (only && error == EPROTONOSUPPORT) {
+        log_impossible(only);
+        error = EINVAL;
     }
     if (!pool) {
         errno = error;
