@@ -257,6 +257,7 @@ EXTRA_DIST += \
 	tests/bench/memory \
 	tests/bench/plot \
 	tests/bench/record \
+	tests/bench/result.py \
 	tests/bench/run \
 	tests/bench/targets.json \
 	tests/bench/tree.py
