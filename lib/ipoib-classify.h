@@ -63,7 +63,7 @@ ipoib_classify_plain(const struct dp_packet *packet, const uint8_t *eth,
     return ipoib_get_frame_mac(eth);
 }
 
-#ifdef __AVX2__
+#ifdef IPOIB_LANES
 /* Bytes 0 to 7, and 10 to 17, of a frame: they have its destination, and its
  * type, the IP version and IHL, and the length of the IP packet. */
 static inline ALWAYS_INLINE __m128i

@@ -44,6 +44,12 @@
 #define IPOIB_UNROLL _Pragma("GCC unroll 4")
 #endif
 
+/* Defined where there are vectors of four lanes that take a pointer or a size
+ * each. */
+#if defined(__AVX2__) && defined(__LP64__)
+#define IPOIB_LANES
+#endif
+
 /* Packets. */
 
 /* What a packet that is received in memory of its own is like each time, but

@@ -29,10 +29,11 @@
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
-#ifdef __AVX2__
+#if defined(__AVX2__) || defined(__BMI__)
 #include <immintrin.h>
 #endif
 
+#include "ipoib-compat.h"
 #include "ipoib-index.h"
 #include "openvswitch/compiler.h"
 #include "ovs-atomic.h"
@@ -128,7 +129,7 @@ ipoib_index_home(const struct ipoib_index_view *view, uint64_t key,
     return home;
 }
 
-#ifdef __AVX2__
+#ifdef IPOIB_LANES
 /* The low 64 bits of products. */
 static inline ALWAYS_INLINE __m256i
 ipoib_index_multiply_four(__m256i a, __m256i b)
@@ -225,7 +226,7 @@ ipoib_index_first_line(struct ipoib_index_bucket *b, unsigned int mask)
     uint32_t line;
     size_t bit;
 
-#ifdef __BMI__
+#if defined(__BMI__) && defined(__x86_64__)
     bit = _tzcnt_u64(mask);     /* BEHIND, for 0. */
 #else
     bit = mask ? raw_ctz(mask) : BEHIND;

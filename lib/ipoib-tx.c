@@ -783,7 +783,7 @@ tx_classify(struct dp_packet *const packets[], size_t n,
     size_t i = 0;
 
     BUILD_ASSERT_DECL(NETDEV_MAX_BURST <= 32);
-#ifdef __AVX2__
+#ifdef IPOIB_LANES
     for (; i + 4 <= n; i += 4) {
         others |= ipoib_classify_four(&packets[i], &burst->eths[i],
                                       &burst->keys[i],
