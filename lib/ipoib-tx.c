@@ -173,6 +173,7 @@ tx_not_posted(struct tx *tx, uint32_t first, uint32_t n, int error)
     }
     if (!first) {
         ipoib_txq_refused(tx->txq);
+        tx->running = tx->running && tx_is_running(tx->txq);
     }
 }
 

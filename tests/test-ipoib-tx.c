@@ -18,6 +18,7 @@
 
 #include <errno.h>
 
+#include "csum.h"
 #include "dp-packet.h"
 #include "ipoib-compat.h"
 #include "ipoib-mcast.h"
@@ -631,6 +632,39 @@ test_failed_late(void)
     gw_close(gw);
 }
 
+/* A failure that is noticed between two packets that are cut into fragments,
+ * whose bursts are posted by themselves: the same. */
+static void
+test_failed_between(void)
+{
+    struct gw *gw = gw_open(64, 64);
+    struct eth_addr standin = gw_add_neigh(gw, 1)->mac;
+    struct ipoib_txq *txq = gw->txq;
+    struct dp_packet_batch batch;
+    uint8_t ip[3000];
+    ovs_be16 sum;
+
+    gw_ip4(ip, gw_host_ip4(0), gw_neigh_ip4(1), sizeof ip);
+    sum = csum(ip, IP_HEADER_LEN);
+    memcpy(ip + offsetof(struct ip_header, ip_csum), &sum, sizeof sum);
+    ipoib_batch_init(&batch);
+    for (size_t i = 0; i < 16; i++) {
+        ipoib_batch_push(&batch, make_frame(gw_host_mac(0), standin,
+                                            ETH_TYPE_IP, ip, sizeof ip));
+    }
+    gw->hca->refuse_at = 0;
+    ipoib_tx_batch(txq, &batch);
+    gw->hca->refuse_at = -1;
+    ovs_assert(ipoib_txq_is_still(txq));
+    ovs_assert(counter(&txq->stats.fragments) == 32);
+    ovs_assert(counter(&txq->stats.drop_post) == 16);
+    ovs_assert(counter(&txq->stats.to_control) == 16);
+    ovs_assert(!counter(&txq->stats.packets));
+    ovs_assert(!counter(&txq->stats.bytes));
+    drain(gw);
+    gw_close(gw);
+}
+
 /* A queue that is stopped on purpose, with sends outstanding. */
 static void
 test_stopped(void)
@@ -804,6 +838,7 @@ test_ipoib_tx_main(int argc, char *argv[])
         { "tx-refused", test_refused },
         { "tx-failed", test_failed },
         { "tx-failed-late", test_failed_late },
+        { "tx-failed-between", test_failed_between },
         { "tx-stopped", test_stopped },
         { "tx-zero-copy", test_zero_copy },
         { "ctlq", test_ctlq },
