@@ -61,8 +61,8 @@ struct ipoib_pool;
 struct ipoib_pool *ipoib_pool_create(const struct ipoib_verbs *,
                                      struct ibv_pd *, size_t n, size_t mtu,
                                      int numa_id);
-/* Doubles the pool, which has IPOIB_POOL_MAX_GROWTH times as many buffers as
- * at first, and IPOIB_POOL_MAX_BUFS at most.  ERANGE if it has that many
+/* Doubles the pool, up to IPOIB_POOL_MAX_GROWTH times as many buffers as it
+ * had at first, and to IPOIB_POOL_MAX_BUFS.  ERANGE if it has that many
  * already, another errno if there is no memory; then nothing has changed.  One
  * thread at a time, but others may use the pool meanwhile. */
 #define IPOIB_POOL_MAX_GROWTH 16

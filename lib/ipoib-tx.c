@@ -56,8 +56,8 @@ struct tx {
     uint32_t now;               /* time_now(). */
     uint32_t mtu;               /* Largest IP packet. */
     bool running;               /* The queue takes WRs. */
-    ssize_t max_inline;         /* Largest IP packet that is sent inline; -1:
-                                 * none. */
+    ssize_t max_inline;         /* Largest IP packet that is sent inline;
+                                 * negative: none. */
     uint32_t clamp;             /* TCP's MSS is kept to IP packets of so many
                                  * bytes; 0: it is not. */
     unsigned int class;         /* Of options:prio-map. */
