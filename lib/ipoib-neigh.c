@@ -607,7 +607,9 @@ age_slot(struct ipoib_neigh_table *t, uint32_t slot, long long int now,
         struct ipoib_neigh *neigh = ipoib_neigh_of_slot(t, slot);
 
         if (!neigh) {
-            return false;       /* A reader was late: it has gone. */
+            /* A reader was late: it has gone.  Later passes need not look. */
+            atomic_store_relaxed(&ipoib_neigh_fast(t, slot)->used, USED_NEVER);
+            return false;
         }
         used = used_at(t, neigh);
         if (is_idle(used, now, idle)) {
