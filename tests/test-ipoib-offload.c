@@ -942,7 +942,8 @@ check_tx_tso_memory_changes(struct gw *gw, const struct ipoib_neigh *neigh)
     const struct spec s = { .v4 = true, .proto = IPPROTO_TCP, .len = 1500 };
     struct ipoib_txq_slots *slots = gw->txq->slots;
     struct dp_packet *packet = make_in_pool(gw, neigh, &s);
-    uint32_t head = slots->head, lkey = ipoib_pool_lkey(gw->pool);
+    uint32_t head = slots->head, pool_lkey = ipoib_pool_lkey(gw->pool);
+    uint32_t lkey = ipoib_pool_region(&gw->hca->pd, packet).lkey;
     struct ipoib_segments segments;
     struct ipoib_offload all;
     uint32_t slot_size;
@@ -954,7 +955,7 @@ check_tx_tso_memory_changes(struct gw *gw, const struct ipoib_neigh *neigh)
     ovs_assert(ipoib_tx_tso_begin(gw->txq, packet, &segments));
     atomic_store_relaxed(&gw->pool->lkey, 0);
     ipoib_tx_tso(gw->txq, &packet, gw_ah(1), 0x2001);
-    atomic_store_relaxed(&gw->pool->lkey, lkey);
+    atomic_store_relaxed(&gw->pool->lkey, pool_lkey);
     slots->slot_size = slot_size;
     gw->txq->tso = NULL;
 
