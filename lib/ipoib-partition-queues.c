@@ -124,27 +124,35 @@ partition_create_pool(struct ipoib_partition *part,
     return part->pool ? 0 : errno;
 }
 
-/* Packets may stay in OVS for long: many of DPDK's drivers keep what they have
- * sent until their ring needs the room.  How many that will be nobody knows
- * beforehand, so the pool becomes larger when queues turn out to lack
- * buffers. */
-void
-ipoib_partition_watch_pool(struct ipoib_partition *part)
+static uint64_t
+partition_no_buffer(const struct ipoib_partition *part)
 {
-    struct ipoib_pool_stats before, stats;
     uint64_t no_buffer = 0;
-    int error;
 
     for (unsigned int i = 0; i < part->n_rxq; i++) {
         no_buffer += ipoib_counter_read(&part->rxqs[i]->stats.no_buffer);
     }
-    if (no_buffer == part->growth.no_buffer || part->growth.over) {
+    return no_buffer;
+}
+
+/* Packets may stay in OVS for long: many of DPDK's drivers keep what they have
+ * sent until their ring needs the room.  How many that will be nobody knows
+ * beforehand, so the pool becomes larger when queues turn out to lack
+ * buffers.  What they lack while it grows does not count. */
+void
+ipoib_partition_watch_pool(struct ipoib_partition *part)
+{
+    struct ipoib_pool_stats before, stats;
+    int error;
+
+    if (part->growth.over
+        || partition_no_buffer(part) == part->growth.no_buffer) {
         return;
     }
-    part->growth.no_buffer = no_buffer;
 
     ipoib_pool_get_stats(part->pool, &before);
     error = ipoib_pool_grow(part->pool);
+    part->growth.no_buffer = partition_no_buffer(part);
     if (!error) {
         ipoib_pool_get_stats(part->pool, &stats);
         VLOG_INFO("%s: receive queues lacked buffers, since %"PRIuSIZE" of "

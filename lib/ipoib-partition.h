@@ -122,7 +122,8 @@ struct ipoib_partition {
     struct ipoib_shared shared; /* What the queues read. */
     struct ipoib_pool *pool;
     struct {                    /* ipoib-partition-queues.c. */
-        uint64_t no_buffer;     /* Of all receive queues, a second ago. */
+        uint64_t no_buffer;     /* Of all receive queues, when it was last
+                                 * looked at. */
         bool over;              /* The pool cannot grow any more. */
     } growth;
     struct ipoib_ctlq *ctlq;
