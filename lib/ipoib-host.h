@@ -33,7 +33,7 @@
 
 struct ipoib_host_fast {
     uint64_t mac;               /* As eth_addr_to_uint64(). */
-    atomic_uint32_t used;       /* time_now() of the last packet to it. */
+    atomic_uint32_t used;       /* Second of the last packet to it. */
     uint16_t vlan;              /* 0: untagged. */
     bool is_router;             /* Takes packets for any IP address: says or
                                  * was seen to. */

@@ -42,7 +42,7 @@
 struct ipoib_mcast_fast {
     ATOMIC(struct ibv_ah *) ah; /* NULL: not joined yet. */
     struct ib_gid mgid;
-    atomic_uint32_t used;       /* time_now() of the last packet sent to it. */
+    atomic_uint32_t used;       /* Second of the last packet sent to it. */
     uint8_t pad[64 - 8 - 16 - 4];
 };
 BUILD_ASSERT_DECL(sizeof(struct ipoib_mcast_fast) == CACHE_LINE_SIZE);

@@ -55,7 +55,7 @@ struct ipoib_neigh_fast {
                                  * the same; or 0. */
     struct ib_gid gid;
     uint32_t qpn;
-    atomic_uint32_t used;       /* time_now() of the last packet either way,
+    atomic_uint32_t used;       /* Second of the last packet either way,
                                  * by whoever forwards it. */
     ATOMIC(struct ipoib_neigh_ahs *) ahs; /* Of other classes, or NULL.
                                            * Acquire to read. */
@@ -321,8 +321,8 @@ uint32_t ipoib_neigh_by_lid_alone(const struct ipoib_neigh_table *,
 /* The key of a MAC that nobody has. */
 #define IPOIB_NEIGH_NO_KEY UINT64_MAX
 
-/* Notes that slot's neighbour was used in second 'now' (time_now()).  Writes
- * at most once a second. */
+/* Notes that slot's neighbour was used in second 'now'.  Writes at most once a
+ * second. */
 static inline void
 ipoib_neigh_mark_used(struct ipoib_neigh_fast *fast, uint32_t now)
 {

@@ -571,12 +571,35 @@ partition_run_queries(struct ipoib_partition *part, long long int now)
     }
 }
 
+/* Tells the data path the time. */
+static void
+partition_run_clock(struct ipoib_partition *part, long long int now)
+{
+    uint32_t before;
+
+    atomic_read_relaxed(&part->shared.now, &before);
+    if (before != now / 1000) {
+        atomic_store_relaxed(&part->shared.now, now / 1000);
+    }
+}
+
+static void
+partition_wait_clock(const struct ipoib_partition *part)
+{
+    uint32_t now;
+
+    atomic_read_relaxed(&CONST_CAST(struct ipoib_partition *, part)
+                            ->shared.now, &now);
+    poll_timer_wait_until((now + 1LL) * 1000);
+}
+
 static bool
 partition_run(struct ipoib_hca_client *client, long long int now)
 {
     struct ipoib_partition *part = partition_of_client(client);
     bool more;
 
+    partition_run_clock(part, now);
     if (ipoib_hca_has_failed(part->hca)) {
         /* Nothing but to wait for the end. */
         return partition_run_rings(part, now);
@@ -620,6 +643,7 @@ partition_wait(struct ipoib_hca_client *client)
     ipoib_partition_wait_peers(part);
     ipoib_partition_offload_wait(part);
     poll_timer_wait_until(part->next_age);
+    partition_wait_clock(part);
     /* A partition that is down has nobody to announce to, and one on standby
      * nothing to say. */
     atomic_read_relaxed(&part->shared.up, &up);
@@ -704,6 +728,7 @@ partition_init_shared(struct ipoib_partition *part)
     atomic_init(&shared->group_mtu, IPOIB_MTU_DEFAULT);
     atomic_init(&shared->eth_mtu, 0);
     atomic_init(&shared->clamp_mss, false);
+    atomic_init(&shared->now, time_now());
     atomic_init(&shared->up, false);
     atomic_init(&shared->standby, false);
     ipoib_partition_offload_init(part);

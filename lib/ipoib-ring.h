@@ -67,6 +67,10 @@ struct ipoib_shared {
     atomic_bool rx_csum;        /* It checks them. */
     atomic_uint32_t tx_tso;     /* It cuts TCP into segments, so many bytes at
                                  * a time; 0: it does not. */
+    atomic_uint32_t now;        /* time_now() as the control thread has told
+                                 * it: to ask for it takes longer than to send
+                                 * a packet.  While that thread is kept from
+                                 * running, this stands still. */
     atomic_bool up;             /* Broadcast group joined, port up. */
     atomic_bool standby;        /* Another gateway is the active one. */
     const struct ipoib_share *share; /* With other gateways; or NULL. */

@@ -62,7 +62,7 @@ struct rx {
     struct ipoib_rxq *rxq;
     struct ipoib_rxq_private *priv;
     const struct ipoib_shared *shared;
-    uint32_t now;               /* time_now(). */
+    uint32_t now;               /* Second. */
     uint16_t lid, lid_mask;     /* Own. */
     uint32_t mtu;               /* Longest IP packet that is nothing special:
                                  * the lesser of 'group_mtu' and 'eth_mtu'. */
@@ -1061,7 +1061,7 @@ rx_init(struct rx *rx, struct ipoib_rxq *rxq)
     rx->rxq = rxq;
     rx->priv = rxq->priv;
     rx->shared = shared;
-    rx->now = time_now();
+    atomic_read_relaxed(&shared->now, &rx->now);
     if (OVS_UNLIKELY(rx->now != rx->priv->dests_second)) {
         rx->priv->dests_second = rx->now;
         memset(rx->priv->dests, 0, sizeof rx->priv->dests);

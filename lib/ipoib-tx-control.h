@@ -16,7 +16,7 @@
 #define IPOIB_TX_CONTROL_H 1
 
 /* What a transmit queue tells the control thread, or leaves to it.  The data
- * path's; 'now' is time_now().  The control thread is woken when the batch is
+ * path's; 'now' is its second.  The control thread is woken when the batch is
  * done: 'wake' of struct ipoib_txq_slots. */
 
 #include <stdbool.h>

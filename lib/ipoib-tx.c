@@ -31,7 +31,6 @@
 #include "ipoib-variant.h"
 #include "netdev.h"
 #include "openvswitch/vlog.h"
-#include "timeval.h"
 #include "unaligned.h"
 #include "util.h"
 
@@ -53,7 +52,7 @@ struct tx {
     struct ipoib_txq *txq;
     struct ipoib_txq_slots *slots;
     const struct ipoib_shared *shared;
-    uint32_t now;               /* time_now(). */
+    uint32_t now;               /* Second. */
     uint32_t mtu;               /* Largest IP packet. */
     bool running;               /* The queue takes WRs. */
     ssize_t max_inline;         /* Largest IP packet that is sent inline;
@@ -1015,7 +1014,7 @@ tx_init(struct tx *tx, struct ipoib_txq *txq, unsigned int class)
     tx->txq = txq;
     tx->slots = txq->slots;
     tx->shared = shared;
-    tx->now = time_now();
+    atomic_read_relaxed(&shared->now, &tx->now);
     atomic_read_relaxed(&shared->mtu, &tx->mtu);
     atomic_read_relaxed(&shared->qkey, &qkey);
     if (OVS_UNLIKELY(qkey != txq->slots->qkey)) {

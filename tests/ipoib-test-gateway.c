@@ -69,6 +69,7 @@ shared_init(struct gw *gw)
     atomic_init(&shared->qkey, GW_QKEY);
     atomic_init(&shared->mtu, GW_MTU);
     atomic_init(&shared->group_mtu, GW_MTU);
+    atomic_init(&shared->now, time_now());
     atomic_init(&shared->up, true);
 }
 
@@ -102,6 +103,15 @@ gw_open__(size_t n_bufs, unsigned int n_desc, bool use_srq)
     ovs_assert(!ipoib_txq_create(&gw->shared, &tx, &gw->txq));
     ipoib_table_insert(gw->shared.own_qpns, gw->txq->qp->qp_num, 0);
     return gw;
+}
+
+void
+gw_next_second(struct gw *gw)
+{
+    uint32_t now;
+
+    atomic_read_relaxed(&gw->shared.now, &now);
+    atomic_store_relaxed(&gw->shared.now, now + 1);
 }
 
 struct gw *

@@ -43,6 +43,8 @@ struct gw *gw_open(size_t n_bufs, unsigned int n_desc);
 struct gw *gw_open_without_srq(size_t n_bufs, unsigned int n_desc);
 /* All buffers must be back in the end. */
 void gw_close(struct gw *);
+/* It is a second later. */
+void gw_next_second(struct gw *);
 
 /* Host 'i' has MAC 02:00:00:10:xx:xx, IPs 10.0.x.x and fd00::1:x; its QPN is
  * 'qpn', 0: it has none. */

@@ -343,10 +343,14 @@ test_rx_sender(void)
                && msg.slid == gw_neigh_lid(2) && msg.sqpn == 0x2001
                && ipoib_neigh_of_slot(gw->shared.neighs, msg.slot)
                   == ipoib_neigh_find_mac(gw->shared.neighs, mac1));
-    while (ipoib_msgq_pop(gw->rxq->to_control, &msg)) {
-        /* The second may have changed meanwhile. */
-        ovs_assert(msg.type == IPOIB_MSG_RX_MOVED);
-    }
+    ovs_assert(!ipoib_msgq_pop(gw->rxq->to_control, &msg));
+    gw_next_second(gw);
+    p = receive_ip4(gw, 2, HOST_QPN, gw_neigh_ip4(2), gw_host_ip4(0));
+    p->wc.src_qp = 0x2001;
+    gw_grh(p, &gid1, &gw->shared.gid);
+    check_source(gw, mac1);
+    ovs_assert(ipoib_msgq_pop(gw->rxq->to_control, &msg));
+    ovs_assert(msg.type == IPOIB_MSG_RX_MOVED);
     p = receive_ip4(gw, 2, HOST_QPN, gw_neigh_ip4(2), gw_host_ip4(0));
     gw_grh(p, &gid9, &gw->shared.gid);
     check_source(gw, gw->shared.mac);

@@ -80,6 +80,28 @@ open_port(void)
     free(options.device);
 }
 
+static uint32_t
+data_path_now(void)
+{
+    uint32_t now;
+
+    atomic_read_relaxed(&part->shared.now, &now);
+    return now;
+}
+
+/* The control thread tells the data path the time, as a second begins. */
+static void
+check_clock(void)
+{
+    uint32_t now = data_path_now();
+
+    for (int i = 0; data_path_now() == now; i++) {
+        ovs_assert(i < 10000);
+        poll();
+    }
+    ovs_assert(data_path_now() <= time_now());
+}
+
 static struct ipoib_hostqp_stats
 stats(void)
     OVS_REQUIRES(dev->hca->mutex)
@@ -133,6 +155,7 @@ test_ipoib_hostqp_main(int argc OVS_UNUSED, char *argv[] OVS_UNUSED)
     uint32_t gone, other;
 
     open_port();
+    check_clock();
     for (int i = 0; i < 1000; i++) {
         poll();                 /* Some queue pairs are made ready. */
     }
