@@ -24,7 +24,6 @@
 #include "ipoib-rx.h"
 #include "ipoib-tx.h"
 #include "ovs-rcu.h"
-#include "timeval.h"
 #include "util.h"
 
 /* Tables. */
@@ -43,7 +42,7 @@ add_neigh(struct bench_world *world, size_t i)
     unsigned int changes;
 
     neigh = ipoib_neigh_learn(neighs, &addr, &ip, gw_neigh_lid(i),
-                              time_msec(), &changes);
+                              BENCH_NOW * 1000LL, &changes);
     ovs_assert(neigh && changes == (IPOIB_NEIGH_NEW | IPOIB_NEIGH_NEW_IP));
     ipoib_neigh_set_ah(neighs, neigh, world->ahs[i % world->n_ahs],
                        BENCH_MTU);
@@ -63,6 +62,7 @@ world_create(size_t n)
     shared->verbs = &bench_verbs;
     atomic_store_relaxed(&shared->mtu, BENCH_MTU);
     atomic_store_relaxed(&shared->group_mtu, BENCH_MTU);
+    atomic_store_relaxed(&shared->now, BENCH_NOW);
     for (size_t i = 0; i < BENCH_N_HOSTS; i++) {
         gw_add_host(world->gw, i, BENCH_HOST_QPN + i, false);
     }

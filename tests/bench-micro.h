@@ -307,6 +307,9 @@ void bench_cqe_write(struct bench_cqe *, uint32_t index, uint32_t mask,
 #define BENCH_MTU 4092          /* Of IP. */
 #define BENCH_IP_LEN 46         /* Of frames of 64 bytes with their FCS. */
 #define BENCH_SEND_DESC 1024    /* Depth of the send queue. */
+/* The second that it is: far from 0, where the clock of bench_age() begins,
+ * also on a machine that has just been started. */
+#define BENCH_NOW 1000000000
 
 /* A port's tables with 'n' neighbours. */
 struct bench_world {
