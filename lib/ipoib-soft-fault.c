@@ -38,15 +38,20 @@ static const char *const fault_names[] = {
 static void
 fault_strike(struct soft_hca *hca, struct soft_qp *qp, int fault)
 {
+    ovs_mutex_lock(&qp->sq_mutex);
+    if (fault != SOFT_FAULT_STALL_SEND) {
+        soft_send_unstall(qp);
+    }
     if (fault == SOFT_FAULT_ERR) {
-        ovs_mutex_lock(&qp->sq_mutex);
         ovs_mutex_lock(&qp->mutex);
         soft_qp_error(qp);
         ovs_mutex_unlock(&qp->mutex);
-        ovs_mutex_unlock(&qp->sq_mutex);
-        soft_event_raise(hca, IBV_EVENT_QP_FATAL, &qp->qp);
     } else {
         atomic_store_relaxed(&qp->fault, fault);
+    }
+    ovs_mutex_unlock(&qp->sq_mutex);
+    if (fault == SOFT_FAULT_ERR) {
+        soft_event_raise(hca, IBV_EVENT_QP_FATAL, &qp->qp);
     }
 }
 

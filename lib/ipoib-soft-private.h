@@ -433,7 +433,7 @@ enum soft_fault {
     SOFT_FAULT_NONE,
     SOFT_FAULT_SQE,             /* The next send fails. */
     SOFT_FAULT_ERR,             /* ERR, with IBV_EVENT_QP_FATAL. */
-    SOFT_FAULT_STALL_SEND,      /* Sends do not complete. */
+    SOFT_FAULT_STALL_SEND,      /* Sends do not complete until it ends. */
     SOFT_FAULT_STALL_RECV,      /* Nothing is received. */
 };
 
@@ -462,6 +462,9 @@ struct soft_qp {
         uint64_t n_tx;
         uint64_t n_sink;        /* Of them, to made-up neighbours. */
         uint8_t *csum_space;    /* Payloads that were changed; or NULL. */
+        struct soft_cqe *stalled; /* Completions of SOFT_FAULT_STALL_SEND. */
+        size_t n_stalled;
+        size_t allocated_stalled;
     );
     /* Requests whose completion, or that of a later one, was polled. */
     PADDED_MEMBERS(CACHE_LINE_SIZE,
@@ -570,6 +573,8 @@ int soft_post_send(struct ibv_qp *, struct ibv_send_wr *,
                    struct ibv_send_wr **bad_wr);
 /* Sends what was posted while 'qp' was in SQD. */
 void soft_send_deferred(struct soft_qp *qp) OVS_REQUIRES(qp->sq_mutex);
+/* Completes what 'qp' has sent under SOFT_FAULT_STALL_SEND. */
+void soft_send_unstall(struct soft_qp *qp) OVS_REQUIRES(qp->sq_mutex);
 
 /* Receiving. */
 int soft_post_recv(struct ibv_qp *, struct ibv_recv_wr *,

@@ -179,6 +179,7 @@ qp_reset(struct soft_qp *qp)
         soft_cq_sweep(soft_cq_cast(qp->qp.recv_cq), qp);
     }
     atomic_store_relaxed(&qp->fault, SOFT_FAULT_NONE);
+    qp->n_stalled = 0;
     qp->sq_head = 0;
     atomic_store_relaxed(&qp->sq_tail, 0);
     qp->last_wqe = false;
@@ -339,6 +340,7 @@ qp_free(struct soft_qp *qp)
     ovs_mutex_destroy(&qp->sq_mutex);
     ovs_mutex_destroy(&qp->mutex);
     free(qp->csum_space);
+    free(qp->stalled);
     free_cacheline(qp);
 }
 

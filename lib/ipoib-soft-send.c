@@ -73,6 +73,28 @@ is_for_sharer(const struct soft_port *port, const struct ib_ud *ud)
             && !ib_gid_equals(&ud->grh.dgid, &port->gid));
 }
 
+/* Keeps the batch's completions until the fault ends. */
+static void
+batch_stall(struct send_batch *b)
+{
+    struct soft_qp *qp = b->qp;
+
+    while (qp->n_stalled + b->n_cqes > qp->allocated_stalled) {
+        qp->stalled = x2nrealloc(qp->stalled, &qp->allocated_stalled,
+                                 sizeof *qp->stalled);
+    }
+    memcpy(&qp->stalled[qp->n_stalled], b->cqes,
+           b->n_cqes * sizeof *b->cqes);
+    qp->n_stalled += b->n_cqes;
+}
+
+void
+soft_send_unstall(struct soft_qp *qp)
+{
+    soft_cq_push(soft_cq_cast(qp->qp.send_cq), qp->stalled, qp->n_stalled);
+    qp->n_stalled = 0;
+}
+
 /* Passes the batch's packets on, then its completions. */
 static void
 batch_flush(struct send_batch *b)
@@ -98,7 +120,9 @@ batch_flush(struct send_batch *b)
     if (n) {
         b->hca->link->send(b->hca, b->port, remote, n);
     }
-    if (b->n_cqes) {
+    if (OVS_UNLIKELY(soft_qp_fault(b->qp) == SOFT_FAULT_STALL_SEND)) {
+        batch_stall(b);
+    } else if (b->n_cqes) {
         soft_cq_push(soft_cq_cast(b->qp->qp.send_cq), b->cqes, b->n_cqes);
     }
     b->n_packets = b->n_cqes = 0;
@@ -251,9 +275,6 @@ static void
 batch_complete(struct send_batch *b, const struct ibv_send_wr *wr,
                enum ibv_wc_status status, uint32_t sq_end)
 {
-    if (OVS_UNLIKELY(soft_qp_fault(b->qp) == SOFT_FAULT_STALL_SEND)) {
-        return;
-    }
     b->cqes[b->n_cqes++] = (struct soft_cqe) {
         .wc = { .wr_id = wr->wr_id, .status = status, .opcode = IBV_WC_SEND,
                 .qp_num = b->qp->qp.qp_num },
