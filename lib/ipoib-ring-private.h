@@ -133,6 +133,13 @@ struct ipoib_txq_slots {
     uint16_t pkey_index;        /* Control thread: of the QP. */
 };
 
+/* Number of slots that are free. */
+static inline uint32_t
+ipoib_txq_room(const struct ipoib_txq_slots *slots)
+{
+    return slots->mask + 1 - (slots->head - slots->tail);
+}
+
 /* Bit 63 says that it is one. */
 static inline uint64_t
 ipoib_tx_wr_id(uint32_t tail, uint32_t held_tail)

@@ -49,13 +49,13 @@ ipoib_tx_tso_begin(struct ipoib_txq *txq, const struct dp_packet *packet,
     if (state != IPOIB_TXQ_RUNNING || !slots->tso) {
         return false;
     }
-    if (slots->head != slots->tail) {
-        ipoib_txq_reap(txq);
-    }
     lkey = ipoib_pool_region(slots->pd, packet).lkey;
     n = n_slots(slots, segments, lkey);
-    if (n > slots->mask + 1 - (slots->head - slots->tail)) {
-        return false;
+    if (n > ipoib_txq_room(slots)) {
+        ipoib_txq_reap(txq);
+        if (n > ipoib_txq_room(slots)) {
+            return false;
+        }
     }
     txq->tso = segments;
     txq->tso_lkey = lkey;

@@ -99,22 +99,12 @@ tx_is_running(struct ipoib_txq *txq)
             || (state == IPOIB_TXQ_RESTARTED && ipoib_txq_restarted(txq)));
 }
 
-/* Returns true if 'txq' is the control thread's, or will be soon: its slots
- * must not be touched then. */
+/* Returns true if a queue in 'state' is the control thread's, or will be soon:
+ * its slots must not be touched then. */
 static inline bool
-tx_is_stopped(struct ipoib_txq *txq)
+tx_is_stopped(uint32_t state)
 {
-    uint32_t state;
-
-    atomic_read_explicit(&txq->state, &state, memory_order_acquire);
-    return (OVS_UNLIKELY(state == IPOIB_TXQ_STOPPING)
-            || OVS_UNLIKELY(state == IPOIB_TXQ_STOPPED));
-}
-
-static inline uint32_t
-tx_room(const struct ipoib_txq_slots *slots)
-{
-    return slots->mask + 1 - (slots->head - slots->tail);
+    return state == IPOIB_TXQ_STOPPING || state == IPOIB_TXQ_STOPPED;
 }
 
 /* Posting. */
@@ -136,9 +126,41 @@ tx_is_empty(const struct tx *tx)
 static void
 tx_set_room(struct tx *tx)
 {
-    uint32_t room = tx->running ? tx_room(tx->slots) : 0;
+    uint32_t room = tx->running ? ipoib_txq_room(tx->slots) : 0;
 
     tx->out.end = tx->slots->wrs + MIN(room, NETDEV_MAX_BURST);
+}
+
+/* The queue may have failed afterwards, so that no more of a burst may be
+ * posted until its state has been looked at. */
+static inline void
+tx_take_completions(struct ipoib_txq *txq)
+{
+    if (txq->slots->head != txq->slots->tail) {
+        ipoib_txq_reap(txq);
+    }
+}
+
+/* Looks whether the queue runs, and how much it takes.  If it runs and has
+ * room for a burst, its completions are taken after posting, so that no packet
+ * waits for that. */
+static void
+tx_start(struct tx *tx)
+{
+    struct ipoib_txq *txq = tx->txq;
+    uint32_t state;
+
+    atomic_read_explicit(&txq->state, &state, memory_order_acquire);
+    if (OVS_UNLIKELY(state != IPOIB_TXQ_RUNNING)
+        || OVS_UNLIKELY(ipoib_txq_room(tx->slots) < NETDEV_MAX_BURST)) {
+        if (!tx_is_stopped(state)) {
+            tx_take_completions(txq);
+        }
+        tx->running = tx_is_running(txq);
+    } else {
+        tx->running = true;
+    }
+    tx_set_room(tx);
 }
 
 /* True if the packet of 'wr' is in 'slots->held'. */
@@ -1062,12 +1084,11 @@ IPOIB_VARIANT(ipoib_tx_batch)(struct ipoib_txq *txq,
             tx_standby(&tx, packets, n);
             continue;
         }
-        if (!tx_is_stopped(txq) && txq->slots->head != txq->slots->tail) {
-            ipoib_txq_reap(txq);
-        }
-        tx.running = tx_is_running(txq);
-        tx_set_room(&tx);
+        tx_start(&tx);
         tx_slice(&tx, packets, n);
+        if (OVS_LIKELY(tx.running)) {
+            tx_take_completions(txq);
+        }
     }
     if (OVS_UNLIKELY(txq->slots->wake)) {
         txq->slots->wake = false;

@@ -972,6 +972,7 @@ check_tx_tso(void)
     struct gw *gw = gw_open(256, 128);
     struct ipoib_neigh *neigh = gw_add_neigh(gw, 1);
     struct ipoib_tx_stats *stats = &gw->txq->stats;
+    const struct spec other = { .v4 = true, .proto = IPPROTO_UDP, .len = 50 };
     struct spec s = { .v4 = true, .proto = IPPROTO_TCP, .len = 65000 };
     size_t n = DIV_ROUND_UP(65000, 2004);
     struct ipoib_pool_stats pool_stats;
@@ -1029,12 +1030,17 @@ check_tx_tso(void)
     for (int i = 0; i < 3; i++) {
         send_long(gw, neigh, &s, n, 1984);
     }
+    for (int i = 0; i < 10; i++) {
+        packet = make_to_neigh(&other, neigh, 0);
+        send_batch(gw, &packet, 1);
+    }
     n_tso = gw->hca->tso.n;
     n_packets = counter(&stats->packets);
     packet = make_to_neigh(&s, neigh, DP_PACKET_OL_TX_TCP_SEG);
     send_batch(gw, &packet, 1);
     ovs_assert(gw->hca->tso.n == n_tso);
     ovs_assert(counter(&stats->drop_queue_full) > 0);
+    ovs_assert(counter(&stats->packets) > n_packets);
     ovs_assert(counter(&stats->packets) + counter(&stats->drop_queue_full)
                == n_packets + n);
     gw->hca->hold = false;

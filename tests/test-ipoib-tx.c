@@ -565,7 +565,8 @@ test_refused(void)
 }
 
 /* A send that fails: all that follow are flushed, until the control thread
- * restarts the queue. */
+ * restarts the queue.  In every other round, another burst is posted before
+ * the completions come. */
 static void
 test_failed(void)
 {
@@ -575,21 +576,34 @@ test_failed(void)
     struct ipoib_txq *txq = gw->txq;
     struct ipoib_tx_stats *stats = &txq->stats;
     struct dp_packet_batch batch;
+    uint64_t n_lost = 0;
 
     for (int round = 1; round < 10; round++) {
         uint64_t n = counter(&stats->packets);
+        bool late = round % 2 == 0;
         struct ipoib_msg msg;
         int n_held;
 
         gw->hca->fail_at = 5;
+        gw->hca->hold = late;
         fill_batch(&batch, standin, 32);
         ipoib_tx_batch(txq, &batch);
         gw->hca->fail_at = -1;
-        ovs_assert(counter(&stats->packets) == n + 32);
-        ovs_assert(!ipoib_txq_is_still(txq));
+        gw->hca->hold = false;
+        n += 32;
+        n_lost += 27;
+        if (late) {
+            ovs_assert(!ipoib_txq_is_still(txq));
+            fill_batch(&batch, standin, 32);
+            ipoib_tx_batch(txq, &batch);
+            n += 32;
+            n_lost += 32;
+        }
+        ovs_assert(ipoib_txq_is_still(txq));
         fill_batch(&batch, standin, 32);
         ipoib_tx_batch(txq, &batch);
-        ovs_assert(counter(&stats->drop_error) == round * 27);
+        ovs_assert(counter(&stats->packets) == n);
+        ovs_assert(counter(&stats->drop_error) == n_lost);
         ovs_assert(txq->slots->head == txq->slots->tail);
         /* Only what was posted is lost; the control thread gets the rest. */
         ovs_assert(counter(&stats->drop_post) == 0);
@@ -599,14 +613,43 @@ test_failed(void)
             dp_packet_delete(msg.packet);
         }
         ovs_assert(n_held == 32);
-        ovs_assert(ipoib_txq_is_still(txq));
         ovs_assert(!ipoib_txq_restart(txq, &ud));
 
         fill_batch(&batch, standin, 32);
         ipoib_tx_batch(txq, &batch);
-        ovs_assert(counter(&stats->packets) == n + 64);
+        ovs_assert(counter(&stats->packets) == n + 32);
         ovs_assert(counter(&stats->to_control) == round * 32);
     }
+    gw_close(gw);
+}
+
+/* The same, where a packet in the middle of a burst has a tag, and so is
+ * worked on by itself: completions are taken once, behind the burst, since
+ * nothing may be posted after a failure was noticed. */
+static void
+test_failed_tagged(void)
+{
+    struct gw *gw = gw_open(64, 64);
+    struct eth_addr standin = gw_add_neigh(gw, 1)->mac;
+    struct ipoib_txq *txq = gw->txq;
+    struct dp_packet_batch batch;
+
+    gw->hca->fail_at = 5;
+    gw->hca->hold = true;
+    fill_batch(&batch, standin, 32);
+    ipoib_tx_batch(txq, &batch);
+    gw->hca->hold = false;
+    gw->hca->hold_polls = 1;
+    fill_batch(&batch, standin, 31);
+    eth_push_vlan(batch.packets[1], htons(ETH_TYPE_VLAN_8021Q), 0);
+    ipoib_tx_batch(txq, &batch);
+    ovs_assert(!gw->hca->hold_polls);
+    ovs_assert(gw->hca->n_sent == 32 + 31);
+    ovs_assert(!ipoib_txq_is_still(txq));
+    fill_batch(&batch, standin, 1);
+    ipoib_tx_batch(txq, &batch);
+    ovs_assert(ipoib_txq_is_still(txq));
+    ovs_assert(txq->slots->head == txq->slots->tail);
     gw_close(gw);
 }
 
@@ -848,6 +891,7 @@ test_ipoib_tx_main(int argc, char *argv[])
         { "tx-full", test_full },
         { "tx-refused", test_refused },
         { "tx-failed", test_failed },
+        { "tx-failed-tagged", test_failed_tagged },
         { "tx-failed-late", test_failed_late },
         { "tx-failed-between", test_failed_between },
         { "tx-stopped", test_stopped },
