@@ -950,6 +950,7 @@ tx_make_one(struct tx *tx, struct dp_packet *packets[],
             struct ipoib_neigh_fast *neigh, struct ibv_ah *ah, uint32_t now,
             bool is_long, bool classes)
 {
+    /* As tx_source(), of which gcc makes an instruction a packet more. */
     if (!tx_same_source(tx, eth) && tx_new_source(tx, eth, packets[i])) {
         return;
     }
