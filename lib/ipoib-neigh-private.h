@@ -47,8 +47,8 @@ struct ipoib_neigh_view ipoib_neigh_lids(const struct ipoib_neigh_table *);
 #define IPOIB_NEIGH_MANY 8192
 
 /* Reads what was prefetched, since a processor may drop prefetches while it
- * waits for many lines (a Zen 4 does so from 22 on).  Reads are not dropped,
- * and close together, so that it waits for all at a time. */
+ * waits for many lines.  Reads are not dropped, and close together, so that it
+ * waits for all at a time. */
 static inline void
 ipoib_neigh_read_batch(struct ipoib_neigh_fast *const neighs[], size_t n)
 {

@@ -68,8 +68,8 @@ struct ipoib_shared {
     atomic_uint32_t tx_tso;     /* It cuts TCP into segments, so many bytes at
                                  * a time; 0: it does not. */
     atomic_uint32_t now;        /* time_now() as the control thread has told
-                                 * it: to ask for it takes longer than to send
-                                 * a packet.  While that thread is kept from
+                                 * it, since to ask for it in each burst is
+                                 * slow.  While that thread is kept from
                                  * running, this stands still. */
     atomic_bool up;             /* Broadcast group joined, port up. */
     atomic_bool standby;        /* Another gateway is the active one. */
